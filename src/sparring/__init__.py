@@ -1,0 +1,60 @@
+"""Sparring: classification losses that train only against strong opponents."""
+
+from sparring import functional
+from sparring.delta import AdaptiveDelta, ConstantDelta, CosineDelta, DeltaSchedule, LinearDelta, WarmupDelta
+from sparring.diagnostics import kept_classes, margins
+from sparring.losses import (
+    AMSoftmaxLoss,
+    ASLogitLoss,
+    ASSoftmaxLoss,
+    CosineLinear,
+    Entmax15Loss,
+    LabelSmoothingLoss,
+    Loss,
+    MultilabelASSoftmaxLoss,
+    MultilabelSoftmaxLoss,
+    MultilabelSparseSoftmaxLoss,
+    MultilabelTSoftmaxLoss,
+    SoftmaxLoss,
+    SparsemaxLoss,
+    SparseSoftmaxLoss,
+    TSoftmaxLoss,
+    list_losses,
+    make_loss,
+)
+from sparring.losses.as_softmax import as_softmax
+from sparring.rows import RowLosses
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AMSoftmaxLoss",
+    "ASLogitLoss",
+    "ASSoftmaxLoss",
+    "AdaptiveDelta",
+    "ConstantDelta",
+    "CosineDelta",
+    "CosineLinear",
+    "DeltaSchedule",
+    "Entmax15Loss",
+    "LabelSmoothingLoss",
+    "LinearDelta",
+    "Loss",
+    "MultilabelASSoftmaxLoss",
+    "MultilabelSoftmaxLoss",
+    "MultilabelSparseSoftmaxLoss",
+    "MultilabelTSoftmaxLoss",
+    "RowLosses",
+    "SoftmaxLoss",
+    "SparseSoftmaxLoss",
+    "SparsemaxLoss",
+    "TSoftmaxLoss",
+    "WarmupDelta",
+    "__version__",
+    "as_softmax",
+    "functional",
+    "kept_classes",
+    "list_losses",
+    "make_loss",
+    "margins",
+]

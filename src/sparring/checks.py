@@ -1,0 +1,126 @@
+"""Errors that tell what was expected, what came, and the next move.
+
+Shapes and dtypes are always checked; values only on CPU, where looking at them costs no device sync.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def _shape(x: Tensor | torch.Size) -> str:
+    return str(tuple(x.shape if isinstance(x, Tensor) else x))
+
+
+def _dtype(x: Tensor) -> str:
+    return str(x.dtype).removeprefix("torch.")
+
+
+def _check_tensors(input: Tensor, target: Tensor, labels: str) -> None:
+    for name, x, holds in (("input", input, "logits"), ("target", target, labels)):
+        if not isinstance(x, Tensor):
+            raise ValueError(f"{name} must be a Tensor of {holds}, got {type(x).__name__}")
+    if not input.is_floating_point():
+        raise ValueError(f"input must be floating-point logits, got {_dtype(input)}")
+    if input.device != target.device:
+        raise ValueError(f"input is on {input.device} and target on {target.device}; move one: target.to(input.device)")
+
+
+def check_class_input(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
+    """(C,), (N, C) or (N, C, d1, …) logits with one class index per row."""
+    _check_tensors(input, target, "class indices")
+    if input.dim() == 0:
+        raise ValueError("input is a scalar, expected logits of shape (C,), (N, C) or (N, C, d1, …)")
+    n_classes = input.shape[min(1, input.dim() - 1)]
+    rows = input.shape[:1] + input.shape[2:] if input.dim() > 1 else torch.Size()
+    if target.is_floating_point() and target.shape == input.shape:
+        raise ValueError(
+            f"target holds {_dtype(target)} values in the input's shape {_shape(target)}, expected {_shape(rows)} class indices. "
+            "For class probabilities use nn.CrossEntropyLoss or target.argmax(1), for 0/1 label rows MultilabelASSoftmaxLoss"
+        )
+    if target.shape != rows:
+        raise ValueError(
+            f"target has shape {_shape(target)}, expected {_shape(rows)}: one class index per row. {_shape_hint(input, target)}"
+        )
+    if target.dtype not in _INTEGERS:
+        raise ValueError(f"target is {_dtype(target)}, expected integer class indices: target.long()")
+    if n_classes == 0:
+        raise ValueError(f"input has shape {_shape(input)}: no classes in dim {min(1, input.dim() - 1)}")
+    if weight is not None and weight.shape != (n_classes,):
+        raise ValueError(f"weight has shape {_shape(weight)}, expected ({n_classes},): one weight per class")
+    _check_class_values(target, n_classes, ignore_index)
+
+
+def _shape_hint(input: Tensor, target: Tensor) -> str:
+    if target.shape == input.shape:
+        return "For 0/1 label rows use MultilabelASSoftmaxLoss"
+    if input.dim() > 2 and target.shape == input.shape[:-1]:
+        return "Classes belong in dim 1: logits.movedim(-1, 1), or logits.flatten(0, -2) with target.flatten()"
+    return "Classes belong in dim 1 of the input"
+
+
+def _values_readable(x: Tensor) -> bool:
+    return x.is_cpu and x.numel() > 0 and not torch.compiler.is_compiling()
+
+
+def _check_class_values(target: Tensor, n_classes: int, ignore_index: int) -> None:
+    if not _values_readable(target):
+        return
+    try:
+        low, high = (int(x) for x in target.aminmax())
+        if low < 0 or high >= n_classes:
+            low, high = (int(x) for x in target.masked_fill(target == ignore_index, 0).aminmax())
+    except RuntimeError:  # inside vmap there is no single value to look at
+        return
+    if low < 0 or high >= n_classes:
+        wrong = low if low < 0 else high
+        raise ValueError(
+            f"target {wrong} is out of range for {n_classes} classes: expected 0 to {n_classes - 1}, or ignore_index={ignore_index}"
+        )
+
+
+def check_multilabel_input(input: Tensor, target: Tensor, ignore_index: int) -> None:
+    """(…, C) logits with (…, C) labels."""
+    _check_tensors(input, target, "0/1 labels")
+    if input.dim() == 0 or input.shape[-1] == 0:
+        raise ValueError(f"input has shape {_shape(input)}, expected logits of shape (…, C)")
+    if target.shape != input.shape:
+        raise ValueError(
+            f"target has shape {_shape(target)}, expected {_shape(input)}: one 0/1 label per class. For class indices use ASSoftmaxLoss"
+        )
+    if not _values_readable(target):
+        return
+    try:
+        wrong = target[(target != 0) & (target != 1) & (target != ignore_index)]
+        first = wrong[0].item() if len(wrong) else None
+    except RuntimeError:  # inside vmap
+        return
+    if first is not None:
+        raise ValueError(f"target holds {first:g}, expected labels 0, 1 or ignore_index={ignore_index}")
+
+
+def check_range(name: str, value: float, low: float, high: float = float("inf"), *, note: str = "") -> float:
+    """A number in [low, high]; `note` says what the ends mean."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} must be a number, got {type(value).__name__} {value!r}{note and f' ({note})'}")
+    if not low <= value <= high:
+        bounds = f"lie in [{low:g}, {high:g}]" if high != float("inf") else f"be at least {low:g}"
+        raise ValueError(f"{name} must {bounds}, got {value}{note and f' ({note})'}")
+    return value
+
+
+def check_positive(name: str, value: float, *, note: str = "") -> float:
+    check_range(name, value, 0, note=note)
+    if value == 0:
+        raise ValueError(f"{name} must be above 0, got 0{note and f' ({note})'}")
+    return value
+
+
+def check_count(name: str, value: int, *, note: str = "") -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}{note and f' ({note})'}")
+    return value

@@ -1,0 +1,71 @@
+"""Which opponents are strong: one threshold per row, found from the target's probability alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_TINY = 1e-37  # about the least float32: a probability below it has no digits to compare
+_SLACK = 1e-6  # rows this near to a bound are scanned, and decided there
+
+
+class Rule(NamedTuple):
+    """An opponent stays in the softmax while log p_i ≥ τ = threshold(log p_t) ≤ log p_t; τ = −inf keeps all.
+
+    No opponent has more probability than 1 − p_t. So rows with log p_t above the upper bound are won whatever their opponents
+    are, and up to the lower bound nothing is discarded; only the rows between have to be scanned.
+
+    Margins are strict: an opponent that meets one exactly, to rounding, stays. Hence a few units in the last place below each τ.
+    """
+
+    threshold: Callable[[Tensor], Tensor]  # log p_t -> τ, elementwise
+    bounds: Callable[[], tuple[float, float]]  # lower, upper; apart, since torch.compile has no use for them
+
+
+def probability_rule(delta: float) -> Rule:
+    """AS-Softmax: p_t − p_i > δ discards (Eq. 6)."""
+    return Rule(partial(_probability_threshold, delta=delta), partial(_probability_bounds, delta))
+
+
+def logit_rule(margin: float) -> Rule:
+    """AS-variant: o_t − o_i = log p_t − log p_i > margin discards (Eq. 8)."""
+    return Rule(partial(_logit_threshold, margin=margin), partial(_logit_bounds, margin))
+
+
+def _probability_threshold(logp_t: Tensor, delta: float) -> Tensor:
+    # log p_i < log(p_t − δ), and nothing at all where p_t ≤ δ
+    return (logp_t.exp() - (delta + _ulps(logp_t))).clamp(min=0).log()
+
+
+def _probability_bounds(delta: float) -> tuple[float, float]:
+    # p_t ≤ δ: nothing is discarded. p_t − (1 − p_t) > δ: won
+    return math.log(max(delta, _TINY)), math.log((1 + delta) / 2 + _SLACK)
+
+
+def _logit_threshold(logp_t: Tensor, margin: float) -> Tensor:
+    return logp_t - (margin + _ulps(logp_t) * (1 + margin - logp_t))
+
+
+def _logit_bounds(margin: float) -> tuple[float, float]:
+    # log p_t − log(1 − p_t) > margin: won
+    return -math.inf, _SLACK * (1 + margin) - math.log1p(math.exp(-margin))
+
+
+def _ulps(x: Tensor) -> float:
+    return 4 * torch.finfo(x.dtype).eps
+
+
+def _keep_all(logp_t: Tensor) -> Tensor:
+    return torch.full_like(logp_t, -torch.inf)
+
+
+def _always_plain() -> tuple[float, float]:
+    return math.inf, math.inf
+
+
+SOFTMAX_RULE = Rule(_keep_all, _always_plain)

@@ -1,0 +1,81 @@
+"""Softmax with cross entropy, and its two oldest variations: temperature and label smoothing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparring.checks import check_positive, check_range
+from sparring.losses.base import ClassLoss, finite, register, valid_targets
+from sparring.losses.rule import SOFTMAX_RULE
+from sparring.losses.strong import strong_rows
+from sparring.rows import RowLosses
+
+
+def softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> RowLosses:
+    r"""Plain cross entropy.
+
+        loss = log Σ_i exp(o_i) − o_t             (Eq. 2)
+
+    logits (N, C), target (N,) -> N rows. Never won: every opponent always stays.
+    """
+    return strong_rows(logits, target, SOFTMAX_RULE, ignore_index)
+
+
+def t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
+    r"""Cross entropy at a temperature: softmax of o / τ (Eq. 20). τ > 1 smooths, τ < 1 sharpens."""
+    return softmax_rows(finite(logits) / check_positive("tau", tau), target, ignore_index)
+
+
+def label_smoothing_rows(logits: Tensor, target: Tensor, epsilon: float, ignore_index: int = -100) -> RowLosses:
+    r"""Cross entropy against softened labels, as the paper's A.3 defines them.
+
+        loss = −(1 − ε) log p_t − ε/(n−1) Σ_{i≠t} log p_i
+
+    The target keeps 1 − ε and each other class gets ε/(n−1). torch's ``label_smoothing`` spreads ε over all n classes, the
+    target included: torch's value ε equals ours at ε·(n−1)/n.
+    """
+    check_epsilon(epsilon)
+    target, valid = valid_targets(target, ignore_index)
+    index, n_classes = target[:, None], logits.shape[1]
+    logp = torch.log_softmax(finite(logits), dim=1)  # (N, C)
+    value = -(1 - epsilon) * logp.gather(1, index).squeeze(1)
+    if epsilon > 0 and n_classes > 1:
+        value = value - epsilon / (n_classes - 1) * logp.scatter(1, index, 0).sum(1)
+    return RowLosses(torch.where(valid, value, 0), valid, valid & (n_classes > 1))
+
+
+def check_epsilon(epsilon: float) -> float:
+    if check_range("epsilon", epsilon, 0, 1, note="epsilon=0 is plain softmax") == 1:
+        raise ValueError("epsilon must be below 1, got 1: the target would count for nothing")
+    return epsilon
+
+
+@register("softmax", softmax_rows)
+class SoftmaxLoss(ClassLoss):
+    """Softmax with cross entropy: nn.CrossEntropyLoss, with `rows` and without NaN for a batch that is all ignored.
+
+    >>> SoftmaxLoss()(torch.zeros(2, 4), torch.tensor([0, 3]))
+    tensor(1.3863)
+    """
+
+
+@register("t-softmax", t_softmax_rows, "tau")
+class TSoftmaxLoss(ClassLoss):
+    """Softmax at temperature τ (Eq. 20). The paper's τ: 5 on SST5, 0.5 on most other tasks."""
+
+    def __init__(self, tau: float = 0.5, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__(weight, ignore_index, reduction)
+        self.tau = check_positive("tau", tau)
+
+
+@register("label-smoothing", label_smoothing_rows, "epsilon")
+class LabelSmoothingLoss(ClassLoss):
+    """Label smoothing with ε/(n−1) on each other class (paper A.3; torch's own spreads ε over all n classes).
+
+    `weight` scales a row by the weight of its target class.
+    """
+
+    def __init__(self, epsilon: float = 0.1, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__(weight, ignore_index, reduction)
+        self.epsilon = check_epsilon(epsilon)

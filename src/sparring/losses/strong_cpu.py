@@ -1,0 +1,97 @@
+"""The loss of `strong.py` for a chunk of rows on CPU, where looking at values is free: each row pays for what it needs.
+
+p_t alone sorts the rows, mostly without a look at a single opponent (`Rule` says where the bounds lie):
+
+    won     no opponent can reach the threshold: loss 0, gradient 0
+    plain   nothing is discarded: softmax
+    scan    the rows between: compare the opponents with τ
+
+Passes over memory are what costs here. The slow ones are fresh (n, C) temporaries (page faults), comparing into a mask and
+filling from it, torch.exp of large negative numbers, and scattering rows; `docs/losses.md` has the figures. Hence a
+workspace for all chunks, a shift and a threshold instead of a mask, softmax's own exp, and the gradient zeroed before rows are put into it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import torch
+from torch import Tensor
+
+from sparring.losses.base import at_least_float32, finite
+from sparring.losses.rule import Rule
+
+_BELOW_ZERO = -1e-45  # the float32 next to 0: torch.threshold keeps what is above it, so 0 stays
+
+
+class Workspace(threading.local):
+    """Two buffers that all chunks of all calls share, one pair a thread: fresh memory costs more than the arithmetic on it."""
+
+    def __init__(self) -> None:
+        self._flat: dict[tuple[str, torch.dtype], Tensor] = {}
+
+    def rows(self, name: str, n_rows: int, n_classes: int, dtype: torch.dtype) -> Tensor:
+        """An uninitialised (n_rows, n_classes) view of the buffer."""
+        flat = self._flat.get((name, dtype))
+        if flat is None or flat.numel() < n_rows * n_classes:
+            flat = self._flat[name, dtype] = torch.empty(n_rows * n_classes, dtype=dtype)
+        return flat[: n_rows * n_classes].view(n_rows, n_classes)
+
+
+_workspace = Workspace()
+
+
+def chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Value and active of the rows; their gradients into `grad`, if given. logits (n, C), C > 1."""
+    dtype, index = at_least_float32(logits.dtype), target[:, None]
+    logp, logp_t = _log_softmax(logits, index, _workspace.rows("logp", len(logits), logits.shape[1], dtype))
+    lower, upper = rule.bounds()
+    fights = (logp_t > upper).logical_not_().squeeze(1).logical_and_(valid)
+    plain = (logp_t > lower).logical_not_().squeeze(1).logical_and_(fights)  # NaN comes here, and stays NaN
+    value = torch.where(plain, -logp_t.squeeze(1), 0)
+    if plain.all():  # an untrained model, or warm-up
+        if grad is not None:
+            _softmax_minus_onehot(logp, index, scratch=grad, out=grad)
+        return value, plain
+
+    scan, rows = (fights ^ plain).nonzero().squeeze(1), plain.nonzero().squeeze(1)
+    n_plain, n_fights = len(rows), len(rows) + len(scan)
+    rows = torch.cat([rows, scan])
+    index = index.index_select(0, rows)
+    survivors = _workspace.rows("survivors", n_fights, logp.shape[1], dtype)
+    torch.index_select(logp, 0, rows, out=survivors)
+    lost, lost_value = _scan(survivors[n_plain:], index[n_plain:], logp_t.index_select(0, scan), rule)
+    if grad is not None:
+        _softmax_minus_onehot(survivors[:n_plain], index[:n_plain], scratch=grad[:n_plain], out=survivors[:n_plain])
+        grad.zero_().index_copy_(0, rows, survivors)  # zero_ touches fresh memory with all threads, index_copy_ with one
+    return value.index_copy_(0, scan, lost_value), plain.index_copy_(0, scan, lost)
+
+
+def _log_softmax(logits: Tensor, index: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """log p into `out`, and log p_t. Infinite logits are made finite where they are met."""
+    logp_t = torch.log_softmax(logits, dim=1, dtype=out.dtype, out=out).gather(1, index)
+    if math.isnan(logp_t.sum()):
+        logp_t = torch.log_softmax(finite(logits), dim=1, out=out).gather(1, index)
+    return out, logp_t
+
+
+def _scan(logp: Tensor, index: Tensor, logp_t: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    """Which rows have an opponent at or above τ, and their losses; `logp` becomes q − onehot in place."""
+    tau = rule.threshold(logp_t)
+    rival = logp.scatter_(1, index, -torch.inf).amax(1, keepdim=True)
+    lost = (rival >= tau).squeeze(1)
+    least = math.log(torch.finfo(logp.dtype).eps / logp.shape[1])  # all classes below it together are less than rounding
+    shift = tau.clamp(min=least)  # so that the difference keeps its digits
+    kept = torch.threshold_(logp.scatter_(1, index, logp_t).sub_(shift), _BELOW_ZERO, -torch.inf)
+    q = torch.softmax(kept, dim=1, out=logp)
+    # −log q_t by way of the largest, (peak − log p_t) + log Σ exp(log p_i − peak): q_t itself might underflow
+    value = torch.maximum(rival, logp_t) - logp_t - q.amax(1, keepdim=True).log_()
+    q.scatter_add_(1, index, torch.full_like(value, -1))
+    return lost, torch.where(lost, value.squeeze(1), 0)
+
+
+def _softmax_minus_onehot(logp: Tensor, index: Tensor, *, scratch: Tensor, out: Tensor) -> None:
+    """p − onehot through the kernel of F.cross_entropy's own backward: the same bits. `out` may be `scratch` or `logp`."""
+    scratch.zero_().scatter_(1, index, -1)
+    torch.ops.aten._log_softmax_backward_data.out(scratch, logp, 1, logp.dtype, out=out)

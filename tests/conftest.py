@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("sparring", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("sparring")
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)  # xdist already uses the cores

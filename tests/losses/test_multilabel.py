@@ -1,0 +1,87 @@
+"""What the multi-label losses do at the edges."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import sparring
+
+MULTILABEL = [
+    sparring.MultilabelSoftmaxLoss(),
+    sparring.MultilabelTSoftmaxLoss(),
+    sparring.MultilabelSparseSoftmaxLoss(k=2),
+    sparring.MultilabelASSoftmaxLoss(),
+]
+every_loss = pytest.mark.parametrize("loss", MULTILABEL, ids=lambda loss: loss.name)
+
+
+@every_loss
+def test_an_ignored_class_is_as_if_it_were_not_there(loss: sparring.Loss) -> None:
+    logits, target = torch.randn(20, 6) * 2, (torch.rand(20, 6) < 0.4).float()
+    target[:, 2] = -100
+    others = [0, 1, 3, 4, 5]
+    logits[:, 2] = 60  # would take all the probability
+    rows, without = loss.rows(logits, target), loss.rows(logits[:, others], target[:, others])
+    for a, b in zip(rows[:3], without[:3], strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@every_loss
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32, torch.bool])
+def test_label_dtypes_and_shapes(loss: sparring.Loss, dtype: torch.dtype) -> None:
+    logits, target = torch.randn(2, 3, 4, 6), (torch.rand(2, 3, 4, 6) < 0.4).to(dtype)
+    none = type(loss)(reduction="none")(logits, target)
+    assert none.shape == (2, 3, 4)
+    torch.testing.assert_close(type(loss)()(logits, target), none.mean())
+    assert type(loss)(reduction="none")(logits[0, 0, 0], target[0, 0, 0]).shape == ()
+
+
+def test_one_positive_at_logit_zero_is_softmax() -> None:
+    # with the other class's logit at 0, log(1 + e^x) is the two-class cross entropy
+    x = torch.randn(9, 1)
+    expected = F.cross_entropy(torch.cat([torch.zeros(9, 1), x], 1), torch.zeros(9, dtype=torch.long), reduction="none")
+    torch.testing.assert_close(sparring.MultilabelSoftmaxLoss(reduction="none")(x, torch.zeros(9, 1)), expected)
+
+
+def test_rows_without_a_margin_discard_nothing() -> None:
+    logits = torch.tensor([[5.0, -5.0, -5.0]]).repeat(2, 1)
+    for labels in ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]]):
+        target = torch.tensor(labels).repeat(2, 1)
+        mine = sparring.MultilabelASSoftmaxLoss(0.05).rows(logits, target)
+        torch.testing.assert_close(mine.value, sparring.MultilabelSoftmaxLoss(reduction="none")(logits, target))
+        assert mine.active.all()
+
+
+def test_won_when_the_weakest_positive_leads_the_strongest_negative() -> None:
+    p = torch.tensor([[0.45, 0.45, 0.06, 0.04], [0.6, 0.2, 0.15, 0.05]])
+    target = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0]])
+    rows = sparring.MultilabelASSoftmaxLoss(delta=0.3).rows(p.log(), target)
+    assert rows.won.tolist() == [True, False]
+    # row 2: 0.6 leads 0.15 by more than 0.3 and is left out; 0.2 leads neither negative by as much, so all else stays
+    o = p[1].log()
+    expected = torch.log1p(o[2].exp() + o[3].exp()) + torch.log1p((-o[1]).exp())
+    torch.testing.assert_close(rows.value[1], expected)
+
+
+def test_a_large_logit_does_not_overflow() -> None:
+    logits = torch.tensor([[100.0, -100.0, 3.0]], requires_grad=True)
+    for loss in MULTILABEL:
+        value = loss(logits, torch.tensor([[0, 1, 0]]))
+        assert value.isfinite()
+        assert torch.autograd.grad(value, logits)[0].isfinite().all()
+
+
+def test_sparse_keeps_the_hardest_terms() -> None:
+    logits, target = torch.tensor([[1.0, 3.0, 2.0, -1.0, 0.5]]), torch.tensor([[0, 0, 0, 1, 1]])
+    value = sparring.MultilabelSparseSoftmaxLoss(k=1)(logits, target)
+    torch.testing.assert_close(value, F.softplus(torch.tensor(3.0)) + F.softplus(torch.tensor(1.0)))
+
+
+def test_ignore_index_may_not_be_a_label() -> None:
+    with pytest.raises(ValueError, match="ignore_index must differ from the labels 0 and 1, got 1"):
+        sparring.MultilabelSoftmaxLoss(ignore_index=1)
+    target = torch.tensor([[1, 255, 0]])
+    value = sparring.MultilabelSoftmaxLoss(ignore_index=255)(torch.zeros(1, 3), target)
+    torch.testing.assert_close(value, 2 * torch.tensor(2.0).log())
