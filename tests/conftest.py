@@ -4,6 +4,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+collect_ignore = ["check_wheel.py"]  # `make wheel` runs it in an environment of its own
+
 settings.register_profile("sparring", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("sparring")
 

@@ -65,4 +65,4 @@ class RowLosses(NamedTuple):
 
 def _sum(value: Tensor) -> Tensor:
     """Σ value in the order in which F.cross_entropy sums, so that ours and torch's agree to the bit."""
-    return F.nll_loss(-value.unsqueeze(1), torch.zeros_like(value, dtype=torch.long), reduction="sum")
+    return -F.nll_loss(value.unsqueeze(1), torch.zeros_like(value, dtype=torch.long), reduction="sum")

@@ -27,7 +27,7 @@ from sparring.rows import RowLosses
 def strong_rows(logits: Tensor, target: Tensor, rule: Rule, ignore_index: int = -100) -> RowLosses:
     """Row losses of the softmax over the opponents at or above the threshold. logits (N, C), target (N,)."""
     target, valid = valid_targets(target, ignore_index)
-    if torch.compiler.is_compiling() or type(logits) not in (Tensor, nn.Parameter) or logits.shape[1] == 1:
+    if torch.compiler.is_compiling() or type(logits) not in (Tensor, nn.Parameter) or logits.numel() == 0 or logits.shape[1] == 1:
         value, active, _ = _formula(logits, target, valid, rule)
     else:
         with_grad = torch.is_grad_enabled() and logits.requires_grad

@@ -8,7 +8,7 @@ p_t alone sorts the rows, mostly without a look at a single opponent (`Rule` say
 
 Passes over memory are what costs here. The slow ones are fresh (n, C) temporaries (page faults), comparing into a mask and
 filling from it, torch.exp of large negative numbers, and scattering rows; `docs/losses.md` has the figures. Hence a
-workspace for all chunks, a shift and a threshold instead of a mask, softmax's own exp, and the gradient zeroed before rows are put into it.
+workspace for all chunks, a shift and a threshold instead of a mask, softmax's own exp, and a gradient whose memory all threads touch first.
 """
 
 from __future__ import annotations
@@ -38,8 +38,16 @@ class Workspace(threading.local):
             flat = self._flat[name, dtype] = torch.empty(n_rows * n_classes, dtype=dtype)
         return flat[: n_rows * n_classes].view(n_rows, n_classes)
 
+    def forget(self) -> None:
+        self._flat.clear()
+
 
 _workspace = Workspace()
+
+
+def forget_workspace() -> None:
+    """Give this thread's buffers back, up to 16 MB; the next call makes new ones."""
+    _workspace.forget()
 
 
 def chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -47,24 +55,26 @@ def chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tenso
     dtype, index = at_least_float32(logits.dtype), target[:, None]
     logp, logp_t = _log_softmax(logits, index, _workspace.rows("logp", len(logits), logits.shape[1], dtype))
     lower, upper = rule.bounds()
+    if logp_t.max() <= lower and valid.all():  # all plain: an untrained model, or warm-up
+        if grad is not None:
+            _softmax_minus_onehot(logp, index, out=grad)
+        return -logp_t.squeeze(1), valid.clone()
+
     fights = (logp_t > upper).logical_not_().squeeze(1).logical_and_(valid)
     plain = (logp_t > lower).logical_not_().squeeze(1).logical_and_(fights)  # NaN comes here, and stays NaN
     value = torch.where(plain, -logp_t.squeeze(1), 0)
-    if plain.all():  # an untrained model, or warm-up
-        if grad is not None:
-            _softmax_minus_onehot(logp, index, scratch=grad, out=grad)
-        return value, plain
-
     scan, rows = (fights ^ plain).nonzero().squeeze(1), plain.nonzero().squeeze(1)
-    n_plain, n_fights = len(rows), len(rows) + len(scan)
-    rows = torch.cat([rows, scan])
+    n_plain, rows = len(rows), torch.cat([rows, scan])
     index = index.index_select(0, rows)
-    survivors = _workspace.rows("survivors", n_fights, logp.shape[1], dtype)
-    torch.index_select(logp, 0, rows, out=survivors)
-    lost, lost_value = _scan(survivors[n_plain:], index[n_plain:], logp_t.index_select(0, scan), rule)
+    # the rows that fight: gathered into the gradient's own memory, worked on, and put back where they belong
+    fresh = _workspace.rows("rows", len(rows), logp.shape[1], dtype) if grad is None else grad.zero_()[: len(rows)]
+    fighting = torch.index_select(logp, 0, rows, out=fresh)
+    done = logp[: len(rows)]
+    lost, lost_value = _scan(fighting[n_plain:], index[n_plain:], logp_t.index_select(0, scan), rule, out=done[n_plain:])
     if grad is not None:
-        _softmax_minus_onehot(survivors[:n_plain], index[:n_plain], scratch=grad[:n_plain], out=survivors[:n_plain])
-        grad.zero_().index_copy_(0, rows, survivors)  # zero_ touches fresh memory with all threads, index_copy_ with one
+        _softmax_minus_onehot(fighting[:n_plain], index[:n_plain], out=done[:n_plain])
+        fighting.zero_()
+        grad.index_add_(0, rows, done)  # to zeros; index_copy_ takes three times as long
     return value.index_copy_(0, scan, lost_value), plain.index_copy_(0, scan, lost)
 
 
@@ -76,22 +86,22 @@ def _log_softmax(logits: Tensor, index: Tensor, out: Tensor) -> tuple[Tensor, Te
     return out, logp_t
 
 
-def _scan(logp: Tensor, index: Tensor, logp_t: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    """Which rows have an opponent at or above τ, and their losses; `logp` becomes q − onehot in place."""
+def _scan(logp: Tensor, index: Tensor, logp_t: Tensor, rule: Rule, *, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Which rows have an opponent at or above τ, and their losses; q − onehot into `out`. Uses up `logp`."""
     tau = rule.threshold(logp_t)
     rival = logp.scatter_(1, index, -torch.inf).amax(1, keepdim=True)
     lost = (rival >= tau).squeeze(1)
     least = math.log(torch.finfo(logp.dtype).eps / logp.shape[1])  # all classes below it together are less than rounding
     shift = tau.clamp(min=least)  # so that the difference keeps its digits
     kept = torch.threshold_(logp.scatter_(1, index, logp_t).sub_(shift), _BELOW_ZERO, -torch.inf)
-    q = torch.softmax(kept, dim=1, out=logp)
+    q = torch.softmax(kept, dim=1, out=out)
     # −log q_t by way of the largest, (peak − log p_t) + log Σ exp(log p_i − peak): q_t itself might underflow
     value = torch.maximum(rival, logp_t) - logp_t - q.amax(1, keepdim=True).log_()
     q.scatter_add_(1, index, torch.full_like(value, -1))
     return lost, torch.where(lost, value.squeeze(1), 0)
 
 
-def _softmax_minus_onehot(logp: Tensor, index: Tensor, *, scratch: Tensor, out: Tensor) -> None:
-    """p − onehot through the kernel of F.cross_entropy's own backward: the same bits. `out` may be `scratch` or `logp`."""
-    scratch.zero_().scatter_(1, index, -1)
-    torch.ops.aten._log_softmax_backward_data.out(scratch, logp, 1, logp.dtype, out=out)
+def _softmax_minus_onehot(logp: Tensor, index: Tensor, *, out: Tensor) -> None:
+    """p − onehot through the kernel of F.cross_entropy's own backward: the same bits."""
+    out.zero_().scatter_(1, index, -1)
+    torch.ops.aten._log_softmax_backward_data.out(out, logp, 1, logp.dtype, out=out)

@@ -1,0 +1,223 @@
+"""Forward and backward of every loss against F.cross_entropy, the straightforward masked form, and entmax's own losses.
+
+    python benchmarks/losses.py                 the whole table, about five minutes
+    python benchmarks/losses.py --quick         AS-Softmax and its rivals only, about a minute
+
+One process, contestants alternating, the minimum of the repeats; ratios are to F.cross_entropy in the same run. Rows are set up so
+that a given share is won at delta = 0.3. Of the others half lie at p_t = 0.1 (plain softmax rows) and half at p_t = 0.4 beside
+one opponent as strong (they must be scanned): more of those than training usually has. "untrained" has p_t = 1/C everywhere.
+
+Everything is measured twice: with the allocator as it comes, which gives large blocks back to the system and pays page faults for
+them at every call, and with glibc told to keep them. Peak memory is what a call allocates over its inputs, gradient included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import entmax
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+import sparring
+from sparring.losses import strong_cpu
+
+SHAPES = [(4096, 151), (2048, 5201), (512, 50257)]
+STATES = ["untrained", "0 % won", "50 % won", "90 % won"]
+DELTA = 0.3
+KEEP_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+RESULT = Path(__file__).parents[1] / "docs" / "results" / "losses" / "losses.json"
+
+Contestant = Callable[[Tensor, Tensor], Tensor]
+
+
+def make_batch(n_rows: int, n_classes: int, state: str) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    logits, target = torch.randn(n_rows, n_classes) * 2, torch.randint(n_classes, (n_rows,))
+    if state == "untrained":
+        return logits / 20, target
+    rows = torch.arange(n_rows)
+    others = logits.scatter(1, target[:, None], -torch.inf).logsumexp(1)  # log mass of all opponents
+    share = float(state.split()[0]) / 100
+    n_won = round(share * n_rows)
+    order = torch.randperm(n_rows)
+    p_t = torch.full((n_rows,), 0.1)
+    p_t[order[:n_won]] = 0.9
+    scanned = order[n_won::2]
+    p_t[scanned] = 0.66  # 0.4 once the strong opponent below has joined
+    logits[rows, target] = others + (p_t / (1 - p_t)).log()
+    logits[scanned, (target[scanned] + 1) % n_classes] = logits[scanned, target[scanned]]
+    won = sparring.ASSoftmaxLoss(DELTA).rows(logits, target).won_share().item()
+    assert abs(won - share) < 0.01, f"meant {share}, made {won}"
+    return logits, target
+
+
+def masked(logits: Tensor, target: Tensor) -> Tensor:
+    """What one writes first: softmax, compare, fill, cross entropy."""
+    p = logits.detach().softmax(1)
+    weak = p.gather(1, target[:, None]) - p > DELTA
+    return F.cross_entropy(logits.masked_fill(weak, -torch.inf), target)
+
+
+def contestants(quick: bool) -> dict[str, Contestant]:
+    """By name; the first is what all are measured against."""
+    found: dict[str, Contestant] = {"F.cross_entropy": F.cross_entropy, "masked form": masked}
+    found["as-softmax"] = sparring.make_loss("as-softmax", delta=DELTA)
+    if quick:
+        return found
+    found["entmax package, sparsemax"] = entmax.SparsemaxLoss()
+    found["entmax package, entmax15"] = entmax.Entmax15Loss(k=None)
+    for name in sparring.list_losses():
+        if name.startswith("multilabel"):
+            found[name] = _with_label_rows(sparring.make_loss(name))
+        else:
+            found.setdefault(name, sparring.make_loss(name))
+    return found
+
+
+def _with_label_rows(loss: sparring.Loss) -> Contestant:
+    def call(logits: Tensor, target: Tensor) -> Tensor:
+        labels = torch.zeros_like(logits, dtype=torch.int8).scatter_(1, target[:, None], 1)
+        return loss(logits, labels)  # type: ignore[no-any-return]
+
+    return call
+
+
+def run_once(loss: Contestant, logits: Tensor, target: Tensor) -> float:
+    logits.grad = None
+    start = time.perf_counter()
+    loss(logits, target).backward()
+    return time.perf_counter() - start
+
+
+def peak_memory(loss: Contestant, logits: Tensor, target: Tensor) -> int:
+    """Most bytes alive at once over what was there before, from the profiler's record of allocations."""
+    logits.grad = None
+    strong_cpu.forget_workspace()  # it outlives a call; count it to this one
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        loss(logits, target).backward()
+    assert record.profiler is not None
+    alive = peak = 0
+    for event in sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            alive += event.nbytes()
+            peak = max(peak, alive)
+    return peak
+
+
+def measure(quick: bool, repeats: int, shapes: list[tuple[int, int]], console: Console) -> list[dict[str, Any]]:
+    entrants = contestants(quick)
+    results = []
+    for n_rows, n_classes in shapes:
+        for state in STATES:
+            console.print(f"  {n_rows} x {n_classes}, {state}", style="dim")
+            logits, target = make_batch(n_rows, n_classes, state)
+            logits.requires_grad_()
+            best = dict.fromkeys(entrants, float("inf"))
+            deadline = time.perf_counter() + (4 if quick else 12)
+            for n in range(repeats if n_classes > 1000 else 10 * repeats):
+                if n > 2 and time.perf_counter() > deadline:
+                    break
+                for name, loss in entrants.items():
+                    best[name] = min(best[name], run_once(loss, logits, target))
+            memory = {name: peak_memory(loss, logits, target) for name, loss in entrants.items()}
+            for name in entrants:
+                results.append(
+                    {
+                        "shape": [n_rows, n_classes],
+                        "state": state,
+                        "loss": name,
+                        "ms": round(best[name] * 1e3, 3),
+                        "ratio": round(best[name] / best["F.cross_entropy"], 3),
+                        "memory_mb": round(memory[name] / 2**20, 2),
+                        "memory_ratio": round(memory[name] / memory["F.cross_entropy"], 3),
+                    }
+                )
+    return results
+
+
+def show(results: list[dict[str, Any]], title: str, console: Console) -> None:
+    shapes = sorted({tuple(r["shape"]) for r in results}, key=lambda s: s[1])
+    for shape in shapes:
+        rows = [r for r in results if tuple(r["shape"]) == shape]
+        table = Table(title=f"{shape[0]} x {shape[1]}, {title}: time as a ratio to F.cross_entropy (its own in ms); peak memory")
+        table.add_column("loss")
+        for state in STATES:
+            table.add_column(state, justify="right")
+        table.add_column("memory", justify="right")
+        for name in dict.fromkeys(r["loss"] for r in rows):
+            mine = {r["state"]: r for r in rows if r["loss"] == name}
+            times = [f"{r['ms']:.2f} ms" if name == "F.cross_entropy" else f"{r['ratio']:.2f}x" for r in mine.values()]
+            worst = max(mine.values(), key=lambda r: r["memory_ratio"])
+            table.add_row(
+                name, *times, f"{worst['memory_mb']:.1f} MB" + ("" if name == "F.cross_entropy" else f" ({worst['memory_ratio']:.2f}x)")
+            )
+        console.print(table)
+
+
+def provenance(argv: list[str], threads: int) -> dict[str, Any]:
+    def git(*args: str) -> str:
+        return subprocess.run(["git", *args], capture_output=True, text=True, cwd=Path(__file__).parent, check=False).stdout.strip()
+
+    return {
+        "command": " ".join(["python", "benchmarks/losses.py", *argv]),
+        "commit": git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", "--", "src", "benchmarks") else ""),
+        "seed": 0,
+        "machine": f"{os.cpu_count()} cores ({platform.machine()}), {threads} threads, {torch.backends.cpu.get_cpu_capability()}",
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "sparring": sparring.__version__},
+    }
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="F.cross_entropy, the masked form and as-softmax only")
+    parser.add_argument("--repeats", type=int, default=15, help="runs of each contestant, ten times as many for the smallest shape")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--shapes", nargs="+", default=[f"{n}x{c}" for n, c in SHAPES], metavar="NxC")
+    parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes (default: %(default)s)")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    try:
+        args.sizes = [(int(n), int(c)) for n, c in (shape.split("x") for shape in args.shapes)]
+    except ValueError:
+        parser.error(f"--shapes takes sizes such as 4096x151, got {' '.join(args.shapes)}")
+    return args
+
+
+def main(argv: list[str]) -> None:
+    args = parse(argv)
+    torch.set_num_threads(args.threads)
+    if args.child:  # under the other allocator: measure, and hand the numbers back
+        json.dump(measure(args.quick, args.repeats, args.sizes, Console(stderr=True)), sys.stdout)
+        return
+    console = Console()
+    report = provenance(argv, args.threads)
+    for key, title, environment in (("default", "allocator as it comes", {}), ("keeping", "allocator keeping its blocks", KEEP_BLOCKS)):
+        console.print(title)
+        command = [sys.executable, __file__, "--child", *argv]
+        done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
+        report[key] = json.loads(done.stdout)
+    for key, title in (("default", "allocator as it comes"), ("keeping", "allocator keeping its blocks")):
+        show(report[key], title, console)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    beside = args.out.with_suffix(".tmp")
+    beside.write_text(json.dumps(report, indent=1) + "\n")
+    beside.replace(args.out)
+    console.print(f"written to {args.out}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

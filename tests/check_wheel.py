@@ -1,0 +1,23 @@
+"""Run by `make wheel` inside an environment that holds the wheel, torch and entmax alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.resources
+import sys
+
+import torch
+
+import sparring
+
+assert "site-packages" in sparring.__file__, sparring.__file__
+assert importlib.metadata.version("sparring") == sparring.__version__
+assert importlib.resources.files("sparring").joinpath("py.typed").is_file()
+assert len(sparring.list_losses()) == 13, sparring.list_losses()
+extras = {"sklearn", "transformers", "accelerate", "lightning", "rich"} & set(sys.modules)
+assert not extras, f"importing sparring imported {extras}"
+logits = torch.randn(8, 5, requires_grad=True)
+for name in sparring.list_losses():
+    target = torch.randint(2, (8, 5)) if name.startswith("multilabel") else torch.randint(5, (8,))
+    sparring.make_loss(name)(logits, target).backward()
+sys.stdout.write(f"wheel {sparring.__version__} works with torch {torch.__version__} and entmax alone\n")

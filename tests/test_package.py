@@ -1,0 +1,58 @@
+"""The package as a user meets it: its names, its import, its README."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparring
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_public_name_exists() -> None:
+    assert len(set(sparring.__all__)) == len(sparring.__all__)
+    for name in sparring.__all__:
+        assert getattr(sparring, name) is not None
+    for name in sparring.functional.__all__:
+        assert getattr(sparring.functional, name).__doc__
+
+
+def test_import_brings_torch_and_entmax_only() -> None:
+    code = "import sys, torch, entmax; old = set(sys.modules); import sparring; print(*{m.split('.')[0] for m in set(sys.modules) - old})"
+    new = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in new if name not in sys.stdlib_module_names] == ["sparring"]
+
+
+def blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/losses.md"])
+def test_python_blocks_run(page: str) -> None:
+    code = blocks((ROOT / page).read_text())
+    assert code
+    namespace: dict[str, object] = {}
+    for block in code:
+        exec(compile(block, page, "exec"), namespace)
+
+
+def test_version_is_in_the_changelog_and_the_citation() -> None:
+    assert f"## [{sparring.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"version: {sparring.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_readme_names_every_loss() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in sparring.list_losses() if f"`{name}`" not in readme] == []
+
+
+def test_demo_runs() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "digits.py"), "--epochs", "2", "--seeds", "1"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "as-softmax" in out
+    assert "won, last epoch" in re.sub(r"\s+", " ", out) or "accuracy" in out
