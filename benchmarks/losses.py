@@ -208,7 +208,8 @@ def main(argv: list[str]) -> None:
     for key, title, environment in (("default", "allocator as it comes", {}), ("keeping", "allocator keeping its blocks", KEEP_BLOCKS)):
         console.print(title)
         command = [sys.executable, __file__, "--child", *argv]
-        done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
+        quiet = {"KINETO_LOG_LEVEL": "99"}
+        done = subprocess.run(command, env={**os.environ, **quiet, **environment}, stdout=subprocess.PIPE, text=True, check=True)
         report[key] = json.loads(done.stdout)
     for key, title in (("default", "allocator as it comes"), ("keeping", "allocator keeping its blocks")):
         show(report[key], title, console)

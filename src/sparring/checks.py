@@ -5,6 +5,8 @@ Shapes and dtypes are always checked; values only on CPU, where looking at them 
 
 from __future__ import annotations
 
+import numbers
+
 import torch
 from torch import Tensor
 
@@ -104,7 +106,7 @@ def check_multilabel_input(input: Tensor, target: Tensor, ignore_index: int) -> 
 
 def check_range(name: str, value: float, low: float, high: float = float("inf"), *, note: str = "") -> float:
     """A number in [low, high]; `note` says what the ends mean."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, numbers.Real)):
         raise ValueError(f"{name} must be a number, got {type(value).__name__} {value!r}{note and f' ({note})'}")
     if not low <= value <= high:
         bounds = f"lie in [{low:g}, {high:g}]" if high != float("inf") else f"be at least {low:g}"
@@ -121,6 +123,6 @@ def check_positive(name: str, value: float, *, note: str = "") -> float:
 
 def check_count(name: str, value: int, *, note: str = "") -> int:
     """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, (int, numbers.Integral)) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}{note and f' ({note})'}")
     return value

@@ -231,3 +231,27 @@ def test_repeated_calls_agree_to_the_bit(name: str, settings: dict[str, Any]) ->
     loss = make(name, settings)
     assert torch.equal(loss(logits, target), loss(logits, target))
     assert torch.equal(gradient(loss, logits, target), gradient(loss, logits, target))
+
+
+@every_case
+def test_evaluation_in_inference_mode_then_training(name: str, settings: dict[str, Any]) -> None:
+    logits, target = batch(name, n_rows=40)
+    loss = make(name, settings)
+    with torch.inference_mode():
+        evaluated = loss(logits, target)
+    x = logits.clone().requires_grad_()
+    trained = loss(x, target)
+    trained.backward()
+    assert torch.equal(evaluated.clone(), trained.detach())
+
+
+@every_case
+def test_deterministic_algorithms(name: str, settings: dict[str, Any]) -> None:
+    logits, target = batch(name, n_rows=40)
+    loss = make(name, settings)
+    expected = gradient(loss, logits, target)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.equal(gradient(loss, logits, target), expected)
+    finally:
+        torch.use_deterministic_algorithms(False)

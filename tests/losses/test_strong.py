@@ -135,6 +135,17 @@ def test_threads_do_not_share_a_workspace() -> None:
     assert not wrong
 
 
+def test_workspace_made_in_inference_mode_serves_training() -> None:
+    logits, target = mixed(50, 9)
+    strong_cpu.forget_workspace()
+    with torch.inference_mode():
+        strong_rows(logits, target, probability_rule(0.3))
+    x = logits.requires_grad_()
+    strong_rows(x, target, probability_rule(0.3)).mean().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
 def test_logits_far_below_every_threshold_keep_their_digits() -> None:
     logits = torch.tensor([[0.0, -1000.0, -1.0], [0.0, -95.0, -0.5]])
     value, active, grad = run(logits, torch.tensor([1, 1]), logit_rule(2.0), True)

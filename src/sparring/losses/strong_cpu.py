@@ -35,7 +35,8 @@ class Workspace(threading.local):
         """An uninitialised (n_rows, n_classes) view of the buffer."""
         flat = self._flat.get((name, dtype))
         if flat is None or flat.numel() < n_rows * n_classes:
-            flat = self._flat[name, dtype] = torch.empty(n_rows * n_classes, dtype=dtype)
+            with torch.inference_mode(False):  # a buffer made in inference mode could not be written to outside of it
+                flat = self._flat[name, dtype] = torch.empty(n_rows * n_classes, dtype=dtype)
         return flat[: n_rows * n_classes].view(n_rows, n_classes)
 
     def forget(self) -> None:
