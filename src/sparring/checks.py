@@ -93,15 +93,25 @@ def check_multilabel_input(input: Tensor, target: Tensor, ignore_index: int) -> 
         raise ValueError(
             f"target has shape {_shape(target)}, expected {_shape(input)}: one 0/1 label per class. For class indices use ASSoftmaxLoss"
         )
-    if not _values_readable(target):
+    if not _values_readable(target) or target.dtype == torch.bool:
         return
     try:
+        if _only_zeros_and_ones(target):
+            return
         wrong = target[(target != 0) & (target != 1) & (target != ignore_index)]
         first = wrong[0].item() if len(wrong) else None
     except RuntimeError:  # inside vmap
         return
     if first is not None:
         raise ValueError(f"target holds {first:g}, expected labels 0, 1 or ignore_index={ignore_index}")
+
+
+def _only_zeros_and_ones(target: Tensor) -> bool:
+    """The quick look: between 0 and 1, and for floats Σ x² = Σ x, which between 0 and 1 only 0 and 1 satisfy."""
+    low, high = target.aminmax()
+    if low < 0 or high > 1:
+        return False
+    return not target.is_floating_point() or bool((target * target).sum() == target.sum())
 
 
 def check_range(name: str, value: float, low: float, high: float = float("inf"), *, note: str = "") -> float:

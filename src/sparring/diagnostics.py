@@ -57,7 +57,8 @@ def kept_classes(input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0
     if target.shape == input.shape and input.dim() > 0:
         check_multilabel_input(input, target, ignore_index)
         shape = (-1, input.shape[-1])
-        positive, negative = strong_labels(finite(input).reshape(shape), target.reshape(shape), delta)
+        labels = target.reshape(shape)
+        positive, negative = strong_labels(finite(input).reshape(shape), labels == 1, labels == 0, delta)
         return (positive | negative).sum(1).reshape(input.shape[:-1])
     check_class_input(input, target, None, ignore_index)
     rows = class_last(input)  # (…, C)

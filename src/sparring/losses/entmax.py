@@ -38,14 +38,23 @@ def entmax_rows(logits: Tensor, target: Tensor, alpha: float, ignore_index: int 
     Won when p puts everything on the target: then loss and gradient p − onehot(t) are exactly 0.
     """
     target, valid = valid_targets(target, ignore_index)
-    value, p = _FenchelYoung.apply(finite(logits), target, alpha)
-    active = valid & (p.scatter(1, target[:, None], 0) != 0).any(1)
+    value, p = _FenchelYoung.apply(logits, target, alpha)
+    p_t = p.gather(1, target[:, None]).squeeze(1)
+    active = valid & (p.count_nonzero(1) > (p_t != 0))  # somebody besides the target
     return RowLosses(torch.where(active, value, 0), valid, active)
 
 
-def _project(logits: Tensor, alpha: float) -> Tensor:
-    lost = logits.sum(-1, keepdim=True).isnan()  # the package looks for a threshold that NaN does not have
-    p = _PROJECTIONS[alpha](logits.masked_fill(lost, 0), dim=-1)
+def _shifted(logits: Tensor) -> Tensor:
+    """A fresh copy in float32 at least with the largest logit at 0: the loss does not change, and large logits lose no digits."""
+    logits = finite(logits)
+    return logits.sub_(logits.amax(-1, keepdim=True))
+
+
+def _project(shifted: Tensor, alpha: float) -> Tensor:
+    lost = shifted.amax(-1, keepdim=True).isnan()  # the package looks for a threshold that NaN does not have
+    if not torch.compiler.is_compiling() and shifted.is_cpu and not lost.any():
+        return _PROJECTIONS[alpha](shifted, dim=-1)
+    p = _PROJECTIONS[alpha](shifted.masked_fill(lost, 0), dim=-1)
     return p.masked_fill(lost, torch.nan)
 
 
@@ -54,25 +63,30 @@ class _FenchelYoung(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, target: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-        logits = logits - logits.amax(-1, keepdim=True)  # the loss does not change, and large logits lose no digits
-        p = _project(logits, alpha)
-        entropy = (1 - p.pow(alpha).sum(-1)) / (alpha * (alpha - 1))
-        gap = torch.where(p == 0, 0, p * logits).sum(-1) - logits.gather(-1, target[..., None]).squeeze(-1)
-        return (gap + entropy).clamp(min=0), p
+        o = _shifted(logits)
+        o_t = o.gather(-1, target[..., None]).squeeze(-1)
+        o.clamp_(min=-16)  # p is 0 from -2 on; 0 times -inf is not
+        p = _project(o, alpha)
+        power = p * p if alpha == 2 else p * p.sqrt()
+        entropy = (1 - power.sum(-1)) / (alpha * (alpha - 1))
+        return ((p * o).sum(-1) - o_t + entropy).clamp_(min=0), p
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         logits, target, ctx.alpha = inputs
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(logits, target, output[1])
 
     @staticmethod
-    def backward(ctx: Any, grad_value: Tensor, _: Any) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad_value: Tensor | None, _: Any) -> tuple[Tensor | None, None, None]:
+        if grad_value is None:
+            return None, None, None
         logits, target, p = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative is wanted: p as a function of the logits
             p = _Projection.apply(logits, ctx.alpha)
-        onehot = torch.zeros_like(p).scatter(-1, target[..., None], 1)
-        return (p - onehot) * grad_value[..., None], None, None
+        scale = grad_value[..., None]
+        return (p * scale).scatter_add(-1, target[..., None], -scale).to(logits.dtype), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], logits: Tensor, target: Tensor, alpha: float) -> tuple[Any, tuple[int, int]]:
@@ -88,7 +102,7 @@ class _Projection(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, alpha: float) -> Tensor:
-        return _project(logits, alpha)
+        return _project(_shifted(logits), alpha)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -1,6 +1,6 @@
 """Softmax for multi-label classification (Su 2020) and its variants: temperature, the k largest terms, AS-Softmax.
 
-All are written with log-sum-exp, log(1 + Σ exp x) = logsumexp(0, x), never as exp-then-log.
+log(1 + Σ exp x) is the log-sum-exp of x and 0, never exp-then-log: nothing overflows.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from torch import Tensor
 
 from sparring.checks import check_count, check_positive
 from sparring.delta import DeltaSchedule, check_delta, delta_value
-from sparring.losses.base import MultilabelLoss, finite, register
+from sparring.losses.base import MultilabelLoss, at_least_float32, register
+from sparring.losses.softmax import softmax_rows
 from sparring.rows import RowLosses
+
+_FAR = 1e30  # ±inf logits count as this
+_OUT = 3e38  # taken off what is not in a sum: exp of it is exactly 0. Filling from a mask takes ten times as long
 
 
 def multilabel_softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> RowLosses:
@@ -21,19 +25,23 @@ def multilabel_softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = 
 
     logits (N, C), target (N, C) of 0 and 1 -> N rows. Entries with `ignore_index` are in neither sum.
     """
-    return _rows(finite(logits), target, target == 1, target == 0)
+    positive, negative = target == 1, target == 0
+    valid = _any(positive | negative)
+    return _rows(_bounded(logits), positive, negative, valid, active=valid)
 
 
 def multilabel_t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
     r"""Eq. 14 at a temperature: o / τ in place of o."""
-    return multilabel_softmax_rows(finite(logits) / check_positive("tau", tau), target, ignore_index)
+    return multilabel_softmax_rows(_bounded(logits) / check_positive("tau", tau), target, ignore_index)
 
 
 def multilabel_sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: int = -100) -> RowLosses:
     r"""Eq. 14 with only the k largest terms of each of its two sums."""
     check_count("k", k, note="the number of terms to keep in each sum")
-    logits = finite(logits)
-    return _rows(logits, target, _largest(-logits, target == 1, k), _largest(logits, target == 0, k))
+    logits = _bounded(logits)
+    positive, negative = target == 1, target == 0
+    valid = _any(positive | negative)
+    return _rows(logits, _largest(-logits, positive, k), _largest(logits, negative, k), valid, active=valid)
 
 
 def multilabel_as_softmax_rows(logits: Tensor, target: Tensor, delta: float | DeltaSchedule, ignore_index: int = -100) -> RowLosses:
@@ -46,43 +54,56 @@ def multilabel_as_softmax_rows(logits: Tensor, target: Tensor, delta: float | De
     p is the softmax over the row's classes, ignored ones left out. A row without a positive, or without a negative, has no
     margin to satisfy: nothing is discarded there.
     """
-    logits = finite(logits)
-    return _rows(logits, target, *strong_labels(logits, target, delta))
+    logits = _bounded(logits)
+    positive, negative = target == 1, target == 0
+    valid = _any(positive | negative)
+    positive, negative = strong_labels(logits, positive, negative, delta)
+    return _rows(logits, positive, negative, valid, active=_any(positive | negative))
 
 
-def strong_labels(logits: Tensor, target: Tensor, delta: float | DeltaSchedule) -> tuple[Tensor, Tensor]:
+def strong_labels(logits: Tensor, positive: Tensor, negative: Tensor, delta: float | DeltaSchedule) -> tuple[Tensor, Tensor]:
     """The positives and the negatives that Eq. 17 keeps, two (N, C) masks."""
     threshold = delta_value(delta)
-    positive, negative = target == 1, target == 0
-    seen = positive | negative
-    p = torch.softmax(logits.detach().masked_fill(~seen & seen.any(1, keepdim=True), -torch.inf), dim=1)  # (N, C)
-    weakest = p.masked_fill(~positive, torch.inf).amin(1, keepdim=True)
-    strongest = p.masked_fill(~negative, -torch.inf).amax(1, keepdim=True)
-    both = positive.any(1, keepdim=True) & negative.any(1, keepdim=True)
+    p = torch.softmax(_without(logits.detach(), ~(positive | negative), _OUT), dim=1)  # (N, C)
+    weakest = _without(p, ~positive, -2).amin(1, keepdim=True)
+    strongest = _without(p, ~negative, 2).amax(1, keepdim=True)
+    both = (_any(positive) & _any(negative))[:, None]
     easy_positive = both & (p - strongest > threshold)  # Eq. 16
     easy_negative = both & (weakest - p > threshold)  # Eq. 15
     return positive & ~easy_positive, negative & ~easy_negative
 
 
-def _rows(logits: Tensor, target: Tensor, positive: Tensor, negative: Tensor) -> RowLosses:
-    """Eq. 14 over the given members of each sum. A row is active while either sum has one."""
-    valid = ((target == 1) | (target == 0)).any(1)
-    active = (positive | negative).any(1)
+def _rows(logits: Tensor, positive: Tensor, negative: Tensor, valid: Tensor, active: Tensor) -> RowLosses:
+    """Eq. 14 over the given members of each sum."""
     value = _log1p_sum_exp(logits, negative) + _log1p_sum_exp(-logits, positive)
     return RowLosses(torch.where(active, value, 0), valid, active)
 
 
 def _log1p_sum_exp(x: Tensor, member: Tensor) -> Tensor:
-    zero = x.new_zeros(len(x), 1)
-    return torch.cat([zero, x.masked_fill(~member, -torch.inf)], dim=1).logsumexp(1)
+    """log(1 + Σ exp x) = −log softmax(0, x)_0: plain cross entropy of a class with logit 0 against the members."""
+    against = torch.cat([torch.zeros_like(x[:, :1]), _without(x, ~member, _OUT)], dim=1)
+    return softmax_rows(against, torch.zeros_like(x[:, 0], dtype=torch.long)).value
 
 
 def _largest(x: Tensor, member: Tensor, k: int) -> Tensor:
     """The k largest members of each row."""
     if k >= x.shape[1]:
         return member
-    order = x.detach().masked_fill(~member, -torch.inf).topk(k, dim=1).indices
+    order = _without(x.detach(), ~member, _OUT).topk(k, dim=1).indices
     return member & torch.zeros_like(member).scatter(1, order, True)
+
+
+def _bounded(logits: Tensor) -> Tensor:
+    return logits.to(at_least_float32(logits.dtype)).clamp(-_FAR, _FAR)
+
+
+def _without(x: Tensor, mask: Tensor, distance: float) -> Tensor:
+    """x, with what the mask names moved out of reach."""
+    return x - mask.to(x.dtype) * distance
+
+
+def _any(mask: Tensor) -> Tensor:
+    return mask.sum(1) > 0  # any() takes ten times as long
 
 
 @register("multilabel-softmax", multilabel_softmax_rows)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparring.checks import check_positive, check_range
-from sparring.losses.base import ClassLoss, finite, register, valid_targets
+from sparring.losses.base import ClassLoss, at_least_float32, finite, register, valid_targets
 from sparring.losses.rule import SOFTMAX_RULE
 from sparring.losses.strong import strong_rows
 from sparring.rows import RowLosses
@@ -24,7 +24,7 @@ def softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Ro
 
 def t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
     r"""Cross entropy at a temperature: softmax of o / τ (Eq. 20). τ > 1 smooths, τ < 1 sharpens."""
-    return softmax_rows(finite(logits) / check_positive("tau", tau), target, ignore_index)
+    return softmax_rows(logits.to(at_least_float32(logits.dtype)) / check_positive("tau", tau), target, ignore_index)
 
 
 def label_smoothing_rows(logits: Tensor, target: Tensor, epsilon: float, ignore_index: int = -100) -> RowLosses:
