@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import sparring
+from sparring import losses
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,6 +21,13 @@ def test_every_public_name_exists() -> None:
         assert getattr(sparring, name) is not None
     for name in sparring.functional.__all__:
         assert getattr(sparring.functional, name).__doc__
+
+
+def test_one_stem_in_every_place() -> None:
+    for name in sparring.list_losses():
+        stem = name.replace("-", "_")
+        assert getattr(losses, f"{stem}_rows") is type(sparring.make_loss(name)).row_function
+        assert f"{stem}_loss" in sparring.functional.__all__
 
 
 def test_import_brings_torch_and_entmax_only() -> None:
