@@ -66,7 +66,7 @@ def multilabel_rows(row_function: RowFunction, input: Tensor, target: Tensor, ig
 def reduce(rows: RowLosses, reduction: str, input: Tensor, shape: torch.Size) -> Tensor:
     """Reduced loss in the dtype F.cross_entropy would give: float32 under autocast, else the input's."""
     device = input.device.type
-    autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    autocast = device != "meta" and torch.is_autocast_enabled(device)
     loss = rows.reduce(reduction).to(at_least_float32(input.dtype) if autocast else input.dtype)
     return loss.reshape(shape) if reduction == "none" else loss
 

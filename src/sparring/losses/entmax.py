@@ -40,7 +40,7 @@ def entmax_rows(logits: Tensor, target: Tensor, alpha: float, ignore_index: int 
     target, valid = valid_targets(target, ignore_index)
     value, p = _FenchelYoung.apply(logits, target, alpha)
     p_t = p.gather(1, target[:, None]).squeeze(1)
-    active = valid & (p.count_nonzero(1) > (p_t != 0))  # somebody besides the target
+    active = valid & ((p != 0).sum(1) > (p_t != 0))  # somebody besides the target
     return RowLosses(torch.where(active, value, 0), valid, active)
 
 
