@@ -108,6 +108,17 @@ def test_away_from_the_cpu_nothing_waits_for_the_device(rule: Rule) -> None:
     assert grad.shape == (4096, 600)
 
 
+@pytest.mark.parametrize("rule", [SOFTMAX_RULE, probability_rule(1.0)], ids=["softmax", "delta-1"])
+def test_away_from_the_cpu_too_it_is_cross_entropy_to_the_last_digit(rule: Rule) -> None:
+    logits, target = mixed(300, 51)
+    x = logits.clone().requires_grad_()
+    theirs = torch.nn.functional.cross_entropy(x, target, reduction="none")
+    value, _, grad = run(logits, target, rule, False)
+    assert torch.equal(value, theirs)
+    (expected,) = torch.autograd.grad(theirs.sum(), x)
+    torch.testing.assert_close(grad, expected, rtol=1.2e-7, atol=0)
+
+
 def test_the_kernel_itself_looks_at_values(monkeypatch: pytest.MonkeyPatch) -> None:
     # the counter-test: the same probe catches code that does
     monkeypatch.setattr(strong_cpu, "_workspace", strong_cpu.Workspace())

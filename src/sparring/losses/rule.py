@@ -26,6 +26,10 @@ class Rule(NamedTuple):
     threshold: Callable[[Tensor], Tensor]  # log p_t -> τ, elementwise
     bounds: Callable[[], tuple[float, float]]  # lower, upper; apart, since torch.compile has no use for them
 
+    def keeps_all(self) -> bool:
+        """Nothing can be discarded, whatever p_t is: plain softmax."""
+        return self.bounds()[0] >= 0
+
 
 def probability_rule(delta: float) -> Rule:
     """AS-Softmax: p_t − p_i > δ discards (Eq. 6)."""

@@ -61,9 +61,15 @@ def _gradient(logq: Tensor, target: Tensor, active: Tensor) -> Tensor:
 
 def _chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None) -> tuple[Tensor, Tensor]:
     """Value and active of some rows; their gradients into `grad`, if given."""
-    value, active, logq = _formula(logits, target, valid, rule)
-    if grad is not None:
-        grad.copy_(_gradient(logq, target, active))
+    index = target[:, None]
+    if rule.keeps_all():
+        logq = torch.log_softmax(finite(logits), dim=1)
+        value, active = torch.where(valid, -logq.gather(1, index).squeeze(1), 0), valid.clone()
+    else:
+        value, active, logq = _formula(logits, target, valid, rule)
+    if grad is not None:  # q − onehot(target) through the kernel of F.cross_entropy's backward; 0 where not active
+        minus_onehot = torch.zeros_like(logq).scatter_(1, index, -active.to(logq.dtype)[:, None])
+        grad.copy_(torch.ops.aten._log_softmax_backward_data(minus_onehot, logq, 1, logq.dtype))
     return value, active
 
 
