@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -61,6 +62,9 @@ def test_readme_names_every_loss() -> None:
 
 def test_demo_runs() -> None:
     command = [sys.executable, str(ROOT / "examples" / "digits.py"), "--epochs", "2", "--seeds", "1"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "as-softmax" in out
-    assert "won, last epoch" in re.sub(r"\s+", " ", out) or "accuracy" in out
+    wide = {**os.environ, "COLUMNS": "200"}
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=wide).stdout
+    for column in ("test accuracy %", "seconds a run", "won, last epoch"):
+        assert column in out
+    for name in ("softmax", "as-softmax"):
+        assert re.search(rf"│ {name} +│ +\d+\.\d+ ± 0\.00 │ +\d+\.\d+ │( +\d+ % │){{3}}", out), out

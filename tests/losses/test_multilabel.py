@@ -65,6 +65,14 @@ def test_won_when_the_weakest_positive_leads_the_strongest_negative() -> None:
     torch.testing.assert_close(rows.value[1], expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("p", "delta"), [([0.5, 0.3, 0.2], 0.2), ([0.65, 0.35], 0.3), ([0.4, 0.35, 0.25], 0.05)])
+def test_margin_is_strict(p: list[float], delta: float, dtype: torch.dtype) -> None:
+    logits, target = torch.tensor([p], dtype=torch.float64).log().to(dtype), torch.tensor([[1] + [0] * (len(p) - 1)])
+    assert sparring.MultilabelASSoftmaxLoss(delta).rows(logits, target).active.item()
+    assert not sparring.MultilabelASSoftmaxLoss(delta - 2e-6).rows(logits, target).active.item()
+
+
 def test_a_large_logit_does_not_overflow() -> None:
     logits = torch.tensor([[100.0, -100.0, 3.0]], requires_grad=True)
     for loss in MULTILABEL:

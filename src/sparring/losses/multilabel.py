@@ -64,12 +64,13 @@ def multilabel_as_softmax_rows(logits: Tensor, target: Tensor, delta: float | De
 def strong_labels(logits: Tensor, positive: Tensor, negative: Tensor, delta: float | DeltaSchedule) -> tuple[Tensor, Tensor]:
     """The positives and the negatives that Eq. 17 keeps, two (N, C) masks."""
     threshold = delta_value(delta)
+    strict = 1 - 4 * torch.finfo(logits.dtype).eps  # what meets the margin, to rounding, stays
     p = torch.softmax(_without(logits.detach(), ~(positive | negative), _OUT), dim=1)  # (N, C)
     weakest = _without(p, ~positive, -2).amin(1, keepdim=True)
     strongest = _without(p, ~negative, 2).amax(1, keepdim=True)
     both = (_any(positive) & _any(negative))[:, None]
-    easy_positive = both & (p - strongest > threshold)  # Eq. 16
-    easy_negative = both & (weakest - p > threshold)  # Eq. 15
+    easy_positive = both & (p * strict - strongest > threshold)  # Eq. 16
+    easy_negative = both & (weakest * strict - p > threshold)  # Eq. 15
     return positive & ~easy_positive, negative & ~easy_negative
 
 
