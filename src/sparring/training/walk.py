@@ -1,0 +1,172 @@
+"""A backward pass over the survivors only: autograd's graph, walked by hand.
+
+torch's engine insists that every gradient has the shape its tensor had in the forward. This walk visits the same nodes in the same
+order of dependence and runs torch's own kernels, but hands from node to node only the survivors' part
+wherever ``node_rules`` knows that samples do not meet. Elsewhere it fills the others' zeros in, runs the node in full, and looks
+whether they stayed zero: if they did (an LSTM) it goes on with the survivors, if not (BatchNorm) torch's engine finishes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import GradientEdge
+
+from sparring.training.node_rules import Node, rule_for, run
+from sparring.training.survivors import Grad, Survivors
+
+Edge = tuple[Node, int]  # a node and which of its inputs: where autograd keeps the gradient of one tensor
+
+PATIENCE = 4  # how often a walk may fall back to full size and look for zeros before it lets the engine finish
+
+
+class Graph(NamedTuple):
+    """What lies between a model's outputs and its leaves."""
+
+    dependents: dict[Node, int]  # for each node, how many edges lead to it
+    leaves: dict[Node, Tensor]  # AccumulateGrad nodes and their tensors
+    opaque: bool  # hooks on modules: only the engine runs them
+
+
+def edge_of(x: Tensor) -> Edge:
+    return x.grad_fn, x.output_nr
+
+
+def explore(roots: Sequence[Tensor], inputs: frozenset[Edge]) -> Graph:
+    """The graph behind ``roots``, up to ``inputs``: edges into the graph that came before."""
+    dependents: dict[Node, int] = {root.grad_fn: 0 for root in roots}
+    leaves: dict[Node, Tensor] = {}
+    opaque = False
+    stack: list[Node] = list(dependents)
+    while stack:
+        node = stack.pop()
+        name = node.name()
+        if name == "torch::autograd::AccumulateGrad":
+            leaves[node] = node.variable
+        opaque = opaque or name == "BackwardHookFunctionBackward"
+        for edge in node.next_functions:
+            after = edge[0]
+            if after is None or (inputs and edge in inputs):
+                continue
+            if after not in dependents:
+                dependents[after] = 0
+                stack.append(after)
+            dependents[after] += 1
+    return Graph(dependents, leaves, opaque)
+
+
+class Walk:
+    """One backward pass. ``gradients`` maps leaves' nodes and input edges to their gradients when it is over."""
+
+    def __init__(self, graph: Graph, inputs: frozenset[Edge]) -> None:
+        self.graph, self.inputs = graph, inputs
+        self.waiting: dict[Node, list[Grad | None]] = {}  # gradients that arrived, one per output of the node
+        self.gradients: dict[Any, Tensor] = {}
+        self.known: list[Survivors] = []
+        self.in_full: Counter[str] = Counter()  # nodes run in full, by name
+        self.owners: dict[Node, Any] = {}  # what keeps a node alive that is written in Python: holding it is not enough
+        self.n_compact = 0  # gradients in waiting that hold survivors only
+
+    def run(self, roots: list[Tensor], grads: Sequence[Tensor], rows: Survivors) -> None:
+        """From ``roots``, which are emptied: while the walk goes on, what lies behind it is freed."""
+        self.known.append(rows)
+        for grad in reversed(grads):
+            root = roots.pop()
+            self.owners[root.grad_fn] = root
+            self._arrive(edge_of(root), Grad(rows.take(grad, 0), rows, 0))
+        del root
+        dependents = self.graph.dependents
+        ready = [node for node, count in dependents.items() if count == 0]
+        while ready and self.n_compact:
+            node = ready.pop()
+            owner = node, self.owners.pop(node, None)
+            outs = self._visit(node)
+            for i, edge in enumerate(node.next_functions):
+                if edge[0] is None:
+                    continue
+                out = outs[i] if i < len(outs) else None
+                if out is not None:
+                    self._arrive(edge, out)
+                if edge in self.inputs:
+                    continue
+                if isinstance(edge[0], BackwardCFunction):
+                    self.owners[edge[0]] = owner
+                dependents[edge[0]] -= 1
+                if dependents[edge[0]] == 0:
+                    ready.append(edge[0])
+            del dependents[node], owner  # lets the node and what it saved go
+        self._finish()
+
+    def _arrive(self, edge: Edge, grad: Grad) -> None:
+        node, slot = edge
+        meta = node._input_metadata
+        grad = grad.fit(meta[slot].shape)
+        if edge in self.inputs:
+            before = self.gradients.get(edge)
+            self.gradients[edge] = grad.full() if before is None else before + grad.full()
+            return
+        if grad.value.dtype != meta[slot].dtype:
+            grad = grad._replace(value=grad.value.to(meta[slot].dtype))
+        slots = self.waiting.setdefault(node, [None] * len(meta))
+        before_ = slots[slot]
+        slots[slot] = grad if before_ is None else before_ + grad
+        self.n_compact += (slots[slot].rows is not None) - (before_ is not None and before_.rows is not None)  # type: ignore[union-attr]
+
+    def _visit(self, node: Node) -> Sequence[Grad | None]:
+        grads = self.waiting.pop(node, None)
+        if grads is None:
+            return ()
+        self.n_compact -= sum(grad is not None and grad.rows is not None for grad in grads)
+        if node in self.graph.leaves:
+            (grad,) = grads
+            if grad is not None:
+                self.gradients[node] = grad.full()
+            return ()
+        kinds = {(grad.rows, grad.dim if grad.rows else 0) for grad in grads if grad is not None}
+        (rows, dim), *others = kinds
+        if rows is not None and not others:
+            rule = rule_for(node.name())
+            outs = rule and rule(node, [grad and grad.value for grad in grads], rows, dim)
+            if outs is not None:
+                return outs
+        values = run(node, [grad and grad.full() for grad in grads])
+        if rows is None and not others:
+            return [None if value is None else Grad(value) for value in values]
+        self.in_full[node.name()] += 1
+        return [None if value is None else self._compacted(value) for value in values]
+
+    def _compacted(self, grad: Tensor) -> Grad:
+        """The survivors' part again, where the rest is zero still."""
+        if self.in_full.total() > PATIENCE or grad.ndim == 0:
+            return Grad(grad)
+        for rows in self.known:
+            if rows.covers(grad):
+                return Grad(rows.take(grad, 0), rows, 0)
+        found = Survivors.of([grad])
+        if found is None or not 0 < found.k < found.n:
+            return Grad(grad)
+        self.known.append(found)
+        return Grad(found.take(grad, 0), found, 0)
+
+    def _finish(self) -> None:
+        """Leave what is in full anyway to the engine."""
+        starts = [
+            (GradientEdge(node, slot), grad.value)
+            for node, slots in self.waiting.items()
+            for slot, grad in enumerate(slots)
+            if grad is not None
+        ]
+        ends: list[Any] = [GradientEdge(node, 0) for node in self.graph.leaves]
+        ends += [GradientEdge(*edge) for edge in self.inputs]
+        if not starts:
+            return
+        edges, values = zip(*starts, strict=True)
+        found = torch.autograd.grad(edges, ends, values, allow_unused=True, retain_graph=True)
+        for end, grad in zip([*self.graph.leaves, *self.inputs], found, strict=True):
+            if grad is not None:
+                self.gradients[end] = self.gradients[end] + grad if end in self.gradients else grad
