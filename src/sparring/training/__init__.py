@@ -1,5 +1,11 @@
-"""Training that does not pay for what is won."""
+"""Training that does not pay for what is won: AS-Speed, exact backward skipping, and samples that rest.
+
+``loop`` (on Accelerate) is imported by itself: ``from sparring.training.loop import train``.
+"""
 
 from sparring.training import skip
+from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
+from sparring.training.revisit import Indexed, RevisitSampler
+from sparring.training.scorecard import CHECK, FIGHT, REST, Scorecard
 
-__all__ = ["skip"]
+__all__ = ["CHECK", "FIGHT", "REST", "AdaptiveAccumulation", "ConstantAccumulation", "Indexed", "RevisitSampler", "Scorecard", "skip"]

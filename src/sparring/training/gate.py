@@ -138,6 +138,23 @@ class Backward:
         return {id(ends[end]): grad for end, grad in walk.gradients.items()}
 
 
+def reached(x: Tensor) -> list[Tensor]:
+    """The leaves that a backward from x would give a gradient, seen through gates."""
+    leaves: dict[int, Tensor] = {}
+    seen: set[Any] = set()
+    stack: list[Any] = [x.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "torch::autograd::AccumulateGrad":
+            leaves[id(node.variable)] = node.variable
+        inner = getattr(node, "run", None) if node.name() == "_GatedBackward" else None
+        stack += [output.grad_fn for output in inner.__self__.outputs] if inner else [edge[0] for edge in node.next_functions]
+    return list(leaves.values())
+
+
 def _traced() -> bool:
     """Under torch.compile, torch.func or forward-mode AD: their own ways with gradients."""
     return (

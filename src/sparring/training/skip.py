@@ -1,80 +1,178 @@
 """Exact backward skipping: nobody pays for the backward of a sample whose gradient is zero.
 
 ``compact(model)`` is all most people need: after it an ordinary ``loss(model(x), y).backward()`` runs on the surviving
-samples only. The forward is not touched, so dropout draws the same numbers and every gradient equals
-the full backward's to rounding.
+samples only. ``Skipper`` is for training loops: it has all forms of skipping behind one switch.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from sparring.training.gate import Gate
+from sparring.rows import RowLosses
+from sparring.training.compaction import Compaction, compact
+from sparring.training.costs import Costs
+from sparring.training.gate import SkipStats, reached
 
-MIN_DROPPED = 1 / 16  # below this share of zero rows a full backward is as quick
+__all__ = ["MODES", "Compaction", "Counts", "Look", "Pass", "SkipStats", "Skipper", "compact"]
 
-
-class Compaction:
-    """What ``compact`` returns: undoes it (``remove``, or at the end of a ``with``) and tells what happened (``stats``)."""
-
-    def __init__(self, model: nn.Module, gate: Gate, undo: Callable[[], None]) -> None:
-        self.model, self.stats, self._undo = model, gate.stats, undo
-
-    def remove(self) -> None:
-        """Give the model its ordinary backward back."""
-        self._undo()
-
-    def __enter__(self) -> Compaction:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
-
-    def __call__(self, *_: Any, **__: Any) -> None:
-        raise TypeError("skip.compact changes the model in place; go on calling the model itself, and keep this to undo it")
+MODES = ("off", "micro", "rows", "two-pass", "auto")
+MEASURED_EVERY = 16  # on a device that has to be waited for
 
 
-def compact(model: nn.Module, *, min_dropped: float = MIN_DROPPED) -> Compaction:
-    """Make ``model``'s backward run on the samples with a non-zero gradient only. In place, for any torch model.
+class Counts(NamedTuple):
+    """Of a batch's rows: valid and won ones, what their mean divides by, and the sum of their losses."""
 
-    The survivors are read off the gradient of the model's outputs, whose first dimension must run over the samples: our
-    losses give won and ignored rows a gradient of exactly zero, and any other loss that does so is as welcome. Layers that
-    treat samples one by one (linear, convolution, attention, normalisation over features, embedding, activations, dropout,
-    shapes) run on survivors; where samples meet (BatchNorm in training mode) or an operation is not known, the
-    backward is a full one from there on, or until the zeros are back. ``stats.in_full`` counts these.
+    n_valid: float
+    n_won: float
+    mass: float
+    loss: float
 
-    A backward with fewer than ``min_dropped`` zero rows, with ``retain_graph``, or given ``inputs``, or through
-    a model with backward hooks, is torch's own.
 
-    >>> import sparring, torch
-    >>> from sparring.training import skip
-    >>> model, loss = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3)), sparring.ASSoftmaxLoss(delta=0.1)
-    >>> _ = torch.manual_seed(0)
-    >>> x = torch.randn(16, 4)
-    >>> with skip.compact(model) as compaction:
-    ...     loss(model(x), model(x).argmax(1)).backward()  # targets it has half won already
-    >>> compaction.stats.n_samples_backward < compaction.stats.n_samples
-    True
+class Look(NamedTuple):
+    """What a forward showed of a batch."""
+
+    logits: Tensor
+    target: Tensor
+    rows: RowLosses
+
+    def lost(self) -> Tensor:
+        """(n,) bool: samples that still need a backward. A sample of several rows (tokens) does while one of them does."""
+        n = len(self.target)
+        return self.rows.active.view(n, -1).any(1) if n else self.rows.active
+
+    def counts(self) -> Counts:
+        rows = self.rows
+        n_valid = rows.valid.sum()
+        sums = (n_valid, rows.won.sum(), n_valid if rows.weight is None else rows.weight.sum(), rows.weighted().detach().sum())
+        return Counts(*torch.stack([x.double() for x in sums]).tolist())  # one wait for the device
+
+
+class Pass(NamedTuple):
+    """A batch that was looked at, and the part of it that fights (None where nobody does)."""
+
+    seen: Look
+    fighting: Look | None
+    form: str  # of skipping
+    seconds: float | None  # the look took, where it was measured
+
+    @property
+    def n_backward(self) -> int:
+        """Samples that get a backward."""
+        if self.fighting is None:
+            return 0
+        return len(self.seen.target) if self.form in ("off", "micro") else int(self.fighting.lost().sum())
+
+
+class Skipper:
+    """Runs batches through a model, skipping the backward of what is won.
+
+    - ``"off"``: every batch has a full backward.
+    - ``"micro"``: a batch with nothing active has none.
+    - ``"rows"``: one forward, and a backward on the surviving samples only (``compact``).
+    - ``"two-pass"``: score the batch without gradients in eval mode, then forward and backward the survivors only. For models
+      that ``rows`` cannot help. Dropout draws differ from those of one forward over the whole batch, so it is exact for what
+      it keeps, but not the same random run; with BatchNorm in training mode it is refused.
+    - ``"auto"``: whichever is quickest by the costs measured on this model and the share won of late; a full backward where none
+      pays. The clock decides, so two runs agree to rounding, not to the bit.
+
+    Parameters that an ordinary backward would have reached get zeros, not None, where everything was won.
     """
-    model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    for module in model.modules():
-        if any("FSDP" in cls.__name__ or "FullyShardedDataParallel" in cls.__name__ for cls in type(module).__mro__):
+
+    def __init__(self, model: nn.Module, mode: str = "rows") -> None:
+        if mode not in MODES:
+            raise ValueError(f"skip must be one of {', '.join(MODES)}; got {mode!r}")
+        batch_norms = [name for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        if mode == "two-pass" and batch_norms:
             raise ValueError(
-                f"skip.compact cannot see into {type(module).__name__}: its parameters are gathered by backward hooks. "
-                'Use DistributedDataParallel, or skip="two-pass"'
+                f"two-pass skipping would normalise the survivors by themselves in {batch_norms[0]}, a BatchNorm; "
+                'use skip="rows" or "micro"'
             )
-    for hook in model._forward_hooks.values():
-        if isinstance(hook, Gate):
-            return Compaction(model, hook, lambda: None)  # somebody else's to undo
-    gate = Gate(min_dropped)
-    before = model.register_forward_pre_hook(gate.watch)
-    after = model.register_forward_hook(gate, with_kwargs=True, always_call=True)
+        self.model, self.mode = model, mode
+        self.compaction = compact(model) if mode in ("rows", "auto") else None
+        self.costs = Costs(two_pass=not batch_norms) if mode == "auto" else None
+        self.n_passes = 0
+        self._reached: list[Tensor] | None = None
 
-    def undo() -> None:
-        before.remove()
-        after.remove()
+    def close(self) -> None:
+        """Give the model back as it was."""
+        if self.compaction is not None:
+            self.compaction.remove()
 
-    return Compaction(model, gate, undo)
+    def look(self, look: Callable[[Any], Look], batch: Any, cut: Callable[[Any, Tensor], Any]) -> Pass:
+        """The forward. ``look`` runs model and loss on a batch; ``cut`` takes the samples of the given indices out of one."""
+        self.n_passes += 1
+        form = self.mode if self.costs is None else self.costs.choose()
+        started = self._clock()
+        if form == "two-pass":
+            seen = self.score(look, batch)
+            lost = seen.lost().nonzero().squeeze(1)
+            fighting = look(cut(batch, lost)) if len(lost) else None
+            if self._reached is None:
+                self._reached = reached((fighting or look(batch)).rows.value)
+        else:
+            seen = look(batch)
+            won = self.mode != "off" and not bool(seen.rows.active.any())
+            fighting = None if won else seen
+            if won:
+                self._reached = reached(seen.rows.value)
+        finished = self._clock()
+        done = Pass(seen, fighting, form, finished - started if started and finished else None)
+        if self.costs is not None:
+            self.costs.saw(done.n_backward / max(len(seen.target), 1) if form != "off" else float(seen.lost().float().mean()))
+        return done
+
+    def score(self, look: Callable[[Any], Look], batch: Any) -> Look:
+        """A look without gradients, dropout off."""
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                return look(batch)
+        finally:
+            for module in training:
+                module.training = True
+
+    def backward(self, done: Pass, scale: float, backward: Callable[[Tensor], Any] = Tensor.backward) -> None:
+        """Gradients of ``scale`` times the sum of the batch's losses."""
+        if done.fighting is None:
+            self._zeros()
+            return
+        if self.costs is not None and self.compaction is not None:
+            self.compaction.gate.min_dropped = self.costs.min_dropped() if done.form == "rows" else 1.0
+        walks = 0 if self.compaction is None else self.compaction.stats.n_skipping
+        started = self._clock()
+        backward(done.fighting.rows.sum() * scale)
+        finished = self._clock()
+        if self.costs is None or done.seconds is None or not (started and finished):
+            return
+        kept, seconds = done.n_backward / len(done.seen.target), finished - started
+        if done.form == "two-pass":
+            self.costs.two(done.seconds + seconds, kept)
+            return
+        self.costs.forward(done.seconds)
+        if self.compaction is not None and self.compaction.stats.n_skipping > walks:
+            self.costs.walk(seconds, kept)
+        else:
+            self.costs.backward(seconds)
+
+    def _zeros(self) -> None:
+        """What the backward of a won batch leaves behind."""
+        for leaf in self._reached or ():
+            if leaf.grad is None:
+                leaf.grad = torch.zeros_like(leaf)
+
+    def _clock(self) -> float | None:
+        """Seconds, once the device is done; None where asking would cost and it is not the time to."""
+        if self.costs is None:
+            return None
+        device = next(self.model.parameters()).device.type
+        if device != "cpu":
+            if self.n_passes > MEASURED_EVERY and self.n_passes % MEASURED_EVERY:
+                return None
+            torch.get_device_module(device).synchronize()
+        return time.perf_counter()

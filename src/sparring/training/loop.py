@@ -1,0 +1,285 @@
+"""The training loop: Section 3 of the paper, and what it leaves on the table.
+
+    batch ─► look ─► skip the backward of what is won ─► accumulate ─► step ─► δ and learning rate ─► evaluate ─► save
+
+On Accelerate: one process or many (``accelerate launch``, ``torchrun``), any device, mixed precision. Gradients are summed over the
+processes once a window, by the loop itself, so that no process can wait for a collective that another skipped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import send_to_device, set_seed, tqdm
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.utils.data import DataLoader
+
+from sparring.checks import check_count
+from sparring.delta import DeltaSchedule, delta_value
+from sparring.diagnostics import margins
+from sparring.losses import Loss
+from sparring.training import batches, resume
+from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
+from sparring.training.record import Record
+from sparring.training.replicas import Replicas
+from sparring.training.revisit import Indexed, RevisitSampler
+from sparring.training.scorecard import CHECK, Scorecard
+from sparring.training.skip import Look, Skipper
+
+Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
+
+
+def linear_schedule(optimizer: Optimizer, total_steps: int, warmup: float = 0.1) -> LRScheduler:
+    """Up over a first share of the steps, then down to 0."""
+    up = max(1, round(warmup * total_steps))
+    return LambdaLR(optimizer, lambda step: (step + 1) / up if step < up else max(0.0, (total_steps - step) / max(1, total_steps - up)))
+
+
+def train(model: nn.Module, loss: Loss, data: Any, **settings: Any) -> Record:
+    """Train ``model`` on ``data``: ``Loop(model, loss, data, **settings).run()``."""
+    return Loop(model, loss, data, **settings).run()
+
+
+@dataclass
+class Loop:
+    """Everything a run is made of. Steps are counted in *planned batches*: those an epoch has when nobody rests, each counted once
+    whatever the accumulation. ``total_steps`` of them make the run, so learning rate and δ end where they should.
+
+    >>> from torch.utils.data import TensorDataset
+    >>> from sparring import ASSoftmaxLoss
+    >>> x = torch.randn(64, 4)
+    >>> data = TensorDataset(x, (x[:, 0] > 0).long())
+    >>> loop = Loop(nn.Linear(4, 2), ASSoftmaxLoss(delta=0.3), data, batch_size=16, epochs=5, lr=0.1, accumulation=AdaptiveAccumulation())
+    >>> record = loop.run()
+    >>> loop.total_steps, len(record.epochs), record.totals["n_forward"], record.totals["n_backward"] < 320
+    (20, 5, 320, True)
+    """
+
+    model: nn.Module
+    loss: Loss
+    data: Any  # a map-style data set; samples are dicts with "labels", or tuples ending in the target
+    _: KW_ONLY
+    batch_size: int = 32
+    epochs: int = 3
+    optimizer: Optimizer | None = None  # AdamW with lr
+    lr: float = 5e-5
+    schedule: Callable[[Optimizer, int], LRScheduler] = linear_schedule
+    accumulation: AdaptiveAccumulation | int = 1
+    skip: str = "rows"  # off, micro, rows, two-pass or auto: see skip.Skipper
+    scorecard: Scorecard | None = None  # lets samples rest
+    lengths: Sequence[int] | None = None  # of the samples, to batch similar ones
+    forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = batches.forward
+    collate: Callable[[list[Any]], Any] | None = None
+    workers: int = 0
+    max_grad_norm: float | None = 1.0
+    evaluate: Callable[[nn.Module], dict[str, float]] | None = None
+    eval_every: int | None = None  # planned batches; None: at the end of every epoch
+    metric: str | None = None  # of those evaluate returns: the first
+    greater_is_better: bool = True
+    patience: int | None = None  # evaluations without a better metric before the run stops
+    load_best: bool = False  # end with the weights of the best evaluation
+    folder: str | Path | None = None  # for checkpoints
+    save_every: int | None = None  # planned batches; None: at the end of every epoch
+    resume: bool = True
+    seed: int = 0
+    log: Callable[[dict[str, Any]], None] | None = None  # gets every record
+    progress: bool | None = None  # a bar; None: on a terminal
+    accelerator: Accelerator | None = None
+
+    def __post_init__(self) -> None:
+        check_count("epochs", self.epochs)
+        for name in ("eval_every", "save_every", "patience"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        self.samples = Indexed(self.data)
+        self.engine = self.accelerator or Accelerator()
+        self.device = self.engine.device
+        self.replicas = Replicas(self.device)
+        self.card = self.scorecard or Scorecard(len(self.data), max_rest=0)
+        if self.card.n_samples != len(self.data):
+            raise ValueError(f"the scorecard is for {self.card.n_samples} samples, the data set has {len(self.data)}")
+        self.sampler = RevisitSampler(
+            self.card, self.batch_size, lengths=self.lengths, seed=self.seed, rank=self.replicas.rank, world_size=self.replicas.size
+        )
+        self.total_steps = self.epochs * self.sampler.n_planned
+        steps = self.accumulation
+        self.windows = ConstantAccumulation(steps) if isinstance(steps, int) else steps
+        self.record = Record()
+        self.carried: list[Part] = []  # found lost when checked; they fight in the next batch
+
+    # ------------------------------------------------------------ the run
+
+    def run(self) -> Record:
+        """From the beginning, or from the checkpoint in ``folder``."""
+        set_seed(self.seed + self.replicas.rank)
+        self.net = self.engine.prepare_model(self.model, evaluation_mode=True)
+        self.replicas.same([*self.model.parameters(), *self.model.buffers()])
+        self.loss.to(self.device)
+        optimizer = self.optimizer or AdamW([p for p in self.model.parameters() if p.requires_grad], lr=self.lr)
+        self.lr_schedule = self.schedule(optimizer, self.total_steps)
+        self.stepper = self.engine.prepare_optimizer(optimizer)
+        self.stepper.zero_grad()
+        self.skipper = Skipper(self.model, self.skip)
+        self.n_done = self.n_paused = 0  # planned batches; and at the last look at the clock
+        self.won_share = 0.0  # of the last window
+        self.best: dict[str, Tensor] | None = None
+        resume.restore(self)
+        visible = self.progress if self.progress is not None else sys.stderr.isatty()
+        self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=not visible, desc="training", unit="batch")
+        try:
+            while not self.record.done:
+                self._epoch()
+        finally:
+            self.bar.close()
+            self.skipper.close()
+            self.engine.unwrap_model(self.net, keep_fp32_wrapper=False)
+        self.replicas.same(self.model.buffers())
+        if self.load_best and self.best is not None:
+            self.model.load_state_dict(self.best)
+        return self.record
+
+    def _epoch(self) -> None:
+        if self.sampler.position == len(self.sampler) or self.sampler.epoch < 0:
+            self.sampler.set_epoch(self.sampler.epoch + 1)
+            self.record.begin(self.sampler.epoch, **self.card.counts())
+        self.model.train()
+        generator = torch.Generator().manual_seed(self.seed + self.sampler.epoch)  # workers' seeds; leaves the global one alone
+        start = self.sampler.position
+        loader = DataLoader(
+            self.samples, batch_sampler=self.sampler, collate_fn=self.collate, num_workers=self.workers, generator=generator
+        )
+        for position, batch in enumerate(loader if len(self.sampler) else (), start):
+            part = batches.split_index(send_to_device(batch, self.device))
+            if self.sampler.kind(position) == CHECK:
+                self._check(*part)
+            else:
+                self._fight([part, *self.carried])
+                self.carried = []
+            if self.windows.should_step:
+                self._step(self.sampler.progress(position))
+            self._pause(position + 1)
+            if self.record.done:
+                return
+        self._end_epoch()
+
+    def _end_epoch(self) -> None:
+        """Nobody who was found lost is left without a fight, and no window without its step."""
+        if self.replicas.sum([len(self.carried)])[0]:
+            self._fight(self.carried)
+            self.carried = []
+        through = (self.sampler.epoch + 1) * self.sampler.n_planned
+        if self.windows.n_micro:
+            self._step(through)
+        self._follow(through)
+        self.card.sync()
+        self._say(self.record.end(delta=self._delta(), accumulation=self.windows.steps, lr=self.lr_schedule.get_last_lr()[0]))
+        if self.evaluate is not None and (self.eval_every is None or self._crossed(self.eval_every)):
+            self._evaluate()
+        self.record.done = self.record.done or self.sampler.epoch + 1 >= self.epochs
+        if self.record.done or self.save_every is None or self._crossed(self.save_every):
+            resume.save(self, len(self.sampler))
+        self.n_paused = self.n_done
+
+    # ------------------------------------------------------------ one batch
+
+    def _look(self, batch: Any) -> Look:
+        logits, target = self.forward(self.net, batch)
+        return Look(logits, target, self.loss.rows(logits, target))
+
+    def _fight(self, parts: list[Part]) -> None:
+        """Forward, and backward unless the forward shows it won."""
+        begun = time.perf_counter()
+        passes = [self.skipper.look(self._look, batch, batches.cut) for batch, _ in parts]
+        counts = [done.seen.counts() for done in passes]
+        n_all, n_won, mass = self.replicas.sum([sum(c.n_valid for c in counts), sum(c.n_won for c in counts), sum(c.mass for c in counts)])
+        scale = self.windows.add(n_all=int(n_all), n_masked=int(n_won), mass=mass)
+        for done, count, (_, index) in zip(passes, counts, parts, strict=True):
+            self.skipper.backward(done, scale, self.engine.backward)
+            self._note(done.seen, index)
+            self.record.fought(done, count, time.perf_counter() - begun)
+            begun = time.perf_counter()
+
+    def _check(self, batch: Any, index: Tensor) -> None:
+        """Forward without gradients; who turns out lost fights in the next batch."""
+        begun = time.perf_counter()
+        seen = self.skipper.score(self._look, batch)
+        self._note(seen, index)
+        lost = seen.lost().nonzero().squeeze(1)
+        if len(lost):
+            self.carried.append((batches.cut(batch, lost), index[lost]))
+        self.record.checked(seen, time.perf_counter() - begun)
+
+    def _note(self, seen: Look, index: Tensor) -> None:
+        if self.scorecard is not None:
+            margin = margins(seen.logits.detach(), seen.target, self.loss.ignore_index).reshape(len(index), -1)
+            weakest = margin.nan_to_num(torch.inf).amin(1)  # of a sample's rows, ignored ones left out
+            self.card.update(index, ~seen.lost(), weakest.masked_fill(weakest.isinf(), torch.nan), self._delta())
+
+    def _delta(self) -> float:
+        return delta_value(getattr(self.loss, "delta", 0.0))
+
+    # ------------------------------------------------------------ one window
+
+    def _step(self, n_done: int) -> None:
+        """The optimizer's step, with the gradient of the mean over the window."""
+        self.won_share = self.windows.n_masked / max(self.windows.n_all, 1)
+        self.replicas.sum_gradients(self.model.parameters())
+        self.windows.close(self.model.parameters())
+        if self.max_grad_norm is not None:
+            self.engine.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        self.stepper.step()
+        self.stepper.zero_grad()
+        self.record.stepped()
+        self._follow(n_done)
+
+    def _follow(self, n_done: int) -> None:
+        """Learning rate and δ go by planned batches; those who rest count as consumed."""
+        delta = getattr(self.loss, "delta", None)
+        for _ in range(n_done - self.n_done):
+            self.lr_schedule.step()
+            if isinstance(delta, DeltaSchedule):
+                delta.step(self.won_share)
+        self.bar.update(n_done - self.n_done)
+        self.n_done = n_done
+
+    def _pause(self, position: int) -> None:
+        """Between windows: evaluate and save when it is time to."""
+        if self.windows.n_micro or position == len(self.sampler):
+            return
+        if self.evaluate is not None and self._crossed(self.eval_every):
+            self._evaluate()
+        if self.record.done or self._crossed(self.save_every):
+            resume.save(self, position)
+        self.n_paused = self.n_done
+
+    def _crossed(self, every: int | None) -> bool:
+        return every is not None and self.n_done // every > self.n_paused // every
+
+    def _evaluate(self) -> None:
+        """On every process, with the first one's buffers; the first one's figures count."""
+        assert self.evaluate is not None
+        self.replicas.same(self.model.buffers())
+        self.model.eval()
+        figures = self.replicas.first({name: float(value) for name, value in self.evaluate(self.net).items()})
+        self.model.train()
+        name = self.metric or next(iter(figures))
+        if name not in figures:
+            raise ValueError(f'evaluate returned {", ".join(figures)}, but metric is "{name}"')
+        entry = {"step": self.n_done, "epoch": self.sampler.epoch, **figures}
+        if self.record.evaluated(entry, figures[name] if self.greater_is_better else -figures[name]) and self.load_best:
+            self.best = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+        self._say(entry)
+        self.record.done = self.patience is not None and self.record.since_best() >= self.patience
+
+    def _say(self, entry: dict[str, Any]) -> None:
+        if self.log is not None and self.replicas.rank == 0:
+            self.log(dict(entry))

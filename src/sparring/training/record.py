@@ -1,0 +1,77 @@
+"""The record of a run: one entry per epoch and per evaluation, and totals. Plain numbers, so that it saves anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sparring.training.skip import Counts, Look, Pass
+
+COUNTS = ("n_forward", "n_backward", "n_updates", "n_rows", "n_won", "mass", "loss", "seconds")
+
+
+def _zero() -> dict[str, float]:
+    return dict.fromkeys(COUNTS, 0)
+
+
+@dataclass
+class Record:
+    """``totals`` and each epoch count samples forwarded (twice where they were scored first), samples that had a
+    backward, updates, rows looked at, rows won, and seconds spent looking and going backward."""
+
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    totals: dict[str, float] = field(default_factory=_zero)
+    current: dict[str, Any] = field(default_factory=_zero)
+    done: bool = False
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best evaluation."""
+        return next((entry for entry in reversed(self.evaluations) if entry["best"]), None)
+
+    def begin(self, epoch: int, **facts: Any) -> None:
+        self.current = {"epoch": epoch, **facts, **_zero()}
+
+    def _add(self, **counts: float) -> None:
+        for name, value in counts.items():
+            self.current[name] += value
+            self.totals[name] += value
+
+    def _looked(self, counts: Counts, n_forward: int, n_backward: int, seconds: float) -> None:
+        self._add(n_rows=counts.n_valid, n_won=counts.n_won, mass=counts.mass, loss=counts.loss)
+        self._add(n_forward=n_forward, n_backward=n_backward, seconds=seconds)
+
+    def fought(self, done: Pass, counts: Counts, seconds: float) -> None:
+        again = len(done.fighting.target) if done.form == "two-pass" and done.fighting is not None else 0
+        self._looked(counts, len(done.seen.target) + again, done.n_backward, seconds)
+
+    def checked(self, seen: Look, seconds: float) -> None:
+        self._looked(seen.counts(), len(seen.target), 0, seconds)
+
+    def stepped(self) -> None:
+        self._add(n_updates=1)
+
+    def end(self, **facts: Any) -> dict[str, Any]:
+        entry = {**self.current, **facts, "won_share": self.current["n_won"] / max(self.current["n_rows"], 1)}
+        entry["loss"] = self.current["loss"] / (self.current["mass"] or 1)
+        self.epochs.append(entry)
+        return entry
+
+    def evaluated(self, entry: dict[str, Any], value: float) -> bool:
+        """Whether it is the best so far; ``value`` grows with quality."""
+        best = self.best
+        entry["value"], entry["best"] = value, best is None or value > best["value"]
+        self.evaluations.append(entry)
+        return bool(entry["best"])
+
+    def since_best(self) -> int:
+        """Evaluations since the best one."""
+        return next((i for i, entry in enumerate(reversed(self.evaluations)) if entry["best"]), 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)

@@ -1,0 +1,66 @@
+"""What the processes of a run tell each other. All calls are collectives: every process makes them, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class Replicas:
+    """Copies of one model, one per process. With a single process everything here is the identity."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.many = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        self.rank = dist.get_rank() if self.many else 0
+        self.size = dist.get_world_size() if self.many else 1
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        if not self.many:
+            return list(numbers)
+        total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """A gradient that some process has not got is zero there; one that no process has stays None."""
+        if not self.many:
+            return
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        present = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32, device=self.device)
+        dist.all_reduce(present, op=dist.ReduceOp.MAX)
+        by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
+        for parameter, somewhere in zip(trained, present.tolist(), strict=True):
+            if somewhere:
+                by_dtype.setdefault(parameter.dtype, []).append(parameter)
+        for group in by_dtype.values():
+            flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in group])
+            dist.all_reduce(flat)
+            for parameter, grad in zip(group, flat.split([p.numel() for p in group]), strict=True):
+                parameter.grad = grad.view_as(parameter)
+
+    def same(self, tensors: Iterable[Tensor]) -> None:
+        """The first process's values for all."""
+        if self.many:
+            for tensor in tensors:
+                dist.broadcast(tensor.data, 0)
+
+    def first(self, value: Any) -> Any:
+        """What the first process says."""
+        if not self.many:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, 0, device=self.device)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each process says."""
+        if not self.many:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values

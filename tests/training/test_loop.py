@@ -1,0 +1,396 @@
+"""The loop by itself: one process."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+from sparring import AdaptiveDelta, ASSoftmaxLoss, MultilabelASSoftmaxLoss, SoftmaxLoss, WarmupDelta
+from sparring.training import AdaptiveAccumulation, Scorecard
+from sparring.training.loop import Loop, train
+from tests.training.models import make
+
+N = 96
+
+
+def digits_like(n: int = N) -> TensorDataset:
+    """Three classes, most samples easy, some hopeless."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 3, (n,), generator=generator)
+    x = torch.randn(n, 6, generator=generator) + 2.5 * nn.functional.one_hot(y, 6)
+    y[::11] = torch.randint(0, 3, y[::11].shape, generator=generator)
+    return TensorDataset(x, y)
+
+
+def net(dropout: float = 0.1) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 24), nn.GELU(), nn.Dropout(dropout), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 3))
+
+
+def run(model: nn.Module | None = None, loss: Any = None, **settings: Any) -> tuple[dict[str, Tensor], Any]:
+    model = net() if model is None else model
+    record = train(model, loss or ASSoftmaxLoss(0.3), digits_like(), **{"batch_size": 8, "epochs": 4, "lr": 0.02, **settings})
+    return model.state_dict(), record
+
+
+def gap(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+def test_is_the_plain_loop_where_nothing_is_on() -> None:
+    """Against twenty lines of torch, in the same order of batches."""
+    got, record = run(loss=SoftmaxLoss(), skip="off")
+    model, data = net(), digits_like()
+    loop = Loop(model, SoftmaxLoss(), data, batch_size=8, epochs=4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    schedule = loop.schedule(optimizer, loop.total_steps)
+    torch.manual_seed(0)
+    for _ in range(4):
+        for batch in loop.sampler:
+            x, y = data[batch]
+            nn.functional.cross_entropy(model(x), y).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+    assert gap(got, model.state_dict()) < 1e-6
+    assert schedule.get_last_lr() == [0.0] == [record.epochs[-1]["lr"]]
+    assert record.totals["n_forward"] == record.totals["n_backward"] == 4 * N
+
+
+@pytest.mark.parametrize("skip", ["micro", "rows", "auto"])
+@pytest.mark.parametrize("accumulation", [1, 3, "adaptive"])
+def test_skipping_changes_no_weight(skip: str, accumulation: Any) -> None:
+    def windows() -> Any:
+        return AdaptiveAccumulation(0.5, 4) if accumulation == "adaptive" else accumulation
+
+    dropout = 0.0 if skip == "auto" else 0.1  # it may choose two passes, which draw other numbers
+    plain, full = run(net(dropout), skip="off", accumulation=windows(), epochs=6)
+    skipped, record = run(net(dropout), skip=skip, accumulation=windows(), epochs=6)
+    assert gap(plain, skipped) < 1e-4
+    assert record.totals["n_updates"] == full.totals["n_updates"]
+    if skip == "rows":
+        assert record.totals["n_backward"] < 0.5 * full.totals["n_backward"]
+    assert [entry["n_won"] for entry in record.epochs] == [entry["n_won"] for entry in full.epochs]
+
+
+def test_two_pass_without_dropout_is_exact_too() -> None:
+    plain, full = run(net(0.0), skip="off", epochs=6)
+    skipped, record = run(net(0.0), skip="two-pass", epochs=6)
+    assert gap(plain, skipped) < 1e-4
+    assert N * 6 < record.totals["n_forward"] < 2 * N * 6
+    assert record.totals["n_backward"] < 0.5 * full.totals["n_backward"]
+
+
+def test_two_pass_refuses_batch_norm() -> None:
+    with pytest.raises(ValueError, match='BatchNorm; use skip="rows"'):
+        run(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)), skip="two-pass")
+
+
+def test_a_model_is_given_back_as_it_was() -> None:
+    model = net()
+    run(model)
+    assert not model._forward_hooks
+    assert "forward" not in model.__dict__
+
+
+def test_adaptive_accumulation_steps_less_often_and_ends_on_schedule() -> None:
+    _, plain = run(epochs=8)
+    _, record = run(epochs=8, accumulation=AdaptiveAccumulation(0.5, 4))
+    steps = [entry["accumulation"] for entry in record.epochs]
+    assert steps == sorted(steps)
+    assert steps[-1] > 1
+    assert record.totals["n_updates"] < plain.totals["n_updates"] == 8 * N / 8
+    assert record.epochs[-1]["lr"] == 0.0
+
+
+def test_delta_schedules_end_where_they_should() -> None:
+    loss = ASSoftmaxLoss(WarmupDelta(0.3, total_steps=4 * N // 8, share=0.5))
+    run(loss=loss, accumulation=AdaptiveAccumulation(), scorecard=Scorecard(N, earn=1))
+    assert loss.delta.value == 0.3
+    assert loss.delta.n_steps == 4 * N // 8
+    adaptive = ASSoftmaxLoss(AdaptiveDelta(0.3))
+    run(loss=adaptive, accumulation=2)
+    assert adaptive.delta.n_steps == 4 * N // 8
+
+
+def test_rest_saves_forwards_and_the_schedule_still_ends() -> None:
+    card = Scorecard(N, max_rest=2, earn=1, spare=0.1)
+    _, record = run(scorecard=card, epochs=10)
+    assert record.totals["n_forward"] < 0.8 * 10 * N
+    assert sum(entry["rest"] for entry in record.epochs) == 10 * N - record.totals["n_forward"]
+    assert record.epochs[-1]["lr"] == 0.0
+    assert int((9 - card.seen).max()) < card.bound
+
+
+class Frozen(nn.Module):
+    """Its logits are the input: margins are what the data says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+class Spy(Dataset[Any]):
+    def __init__(self, data: Dataset[Any]) -> None:
+        self.data, self.loaded = data, []
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, i: int) -> Any:
+        self.loaded.append(i)
+        return self.data[i]
+
+
+def test_checks_give_gradient_to_whom_plain_training_does() -> None:
+    """With checks on and rest off, on a model that does not change: the same samples receive gradient in every epoch, and every one
+    found lost fights within one batch."""
+    logits = torch.randn(40, 3, generator=torch.Generator().manual_seed(1)) * 3
+    data = TensorDataset(logits, torch.randint(0, 3, (40,), generator=torch.Generator().manual_seed(2)))
+    rows = ASSoftmaxLoss(0.3).rows(*data.tensors)
+    active = {i for i in range(40) if rows.active[i]}
+    fought: list[tuple[int, set[int]]] = []
+    loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=4, epochs=3, lr=0.0, scorecard=Scorecard(40, check=True, max_rest=0))
+    original, batches = loop._fight, iter(range(10**6))
+
+    def spy(parts: Any) -> None:
+        original(parts)
+        lost = [index[loop._look(batch).lost()] for batch, index in parts]
+        fought.append((loop.sampler.epoch, set(torch.cat(lost).tolist())))
+        next(batches)
+
+    loop._fight = spy
+    loop.card.won[:] = True  # everybody is said to be won, wrongly for some: they are found out by checks
+    record = loop.run()
+    for epoch in range(3):
+        assert set().union(*(lost for e, lost in fought if e == epoch)) == active
+    assert record.epochs[0]["check"] == 40
+    assert record.epochs[1]["fight"] == len(active)
+    assert record.totals["n_backward"] == 3 * len(active)
+    assert not loop.carried
+
+
+def test_the_lost_fight_in_the_very_next_batch() -> None:
+    data = TensorDataset(torch.tensor([[0.0, 9.0]] * 4 + [[9.0, 0.0]] * 12), torch.zeros(16, dtype=torch.long))  # the first four lose
+    loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=2, epochs=1, lr=0.0, scorecard=Scorecard(16, check=True, max_rest=0))
+    loop.card.won[:12] = True
+    events: list[tuple[str, set[int]]] = []
+    check, fight = loop._check, loop._fight
+
+    def spy_check(batch: Any, index: Tensor) -> None:
+        check(batch, index)
+        events.append(("check", set(index.tolist())))
+
+    def spy_fight(parts: Any) -> None:
+        fight(parts)
+        events.append(("fight", {i for _, index in parts for i in index.tolist()}))
+
+    loop._check, loop._fight = spy_check, spy_fight
+    loop.run()
+    assert {kind for kind, _ in events} == {"check", "fight"}
+    for i in range(4):
+        found = next(j for j, (kind, who) in enumerate(events) if kind == "check" and i in who)
+        following = next((who for kind, who in events[found:] if kind == "fight"))
+        assert i in following
+
+
+def test_all_may_rest_for_an_epoch() -> None:
+    data = TensorDataset(torch.tensor([[9.0, 0.0]] * 8), torch.zeros(8, dtype=torch.long))
+    spy = Spy(data)
+    loop = Loop(Frozen(), ASSoftmaxLoss(0.3), spy, batch_size=4, epochs=4, scorecard=Scorecard(8, max_rest=1, earn=1))
+    record = loop.run()
+    assert [entry["rest"] for entry in record.epochs] == [0, 8, 0, 8]
+    assert len(spy.loaded) == 16
+    assert record.epochs[-1]["lr"] == 0.0
+    assert loop.model.weight.grad is None  # zeroed after steps; and they were steps with zeros, not None
+    assert record.totals["n_updates"] == 4
+
+
+def test_a_won_window_still_decays_weights() -> None:
+    """Optimizers see zeros, not None: AdamW decays and coasts as with a full backward."""
+    data = TensorDataset(torch.tensor([[9.0, 0.0]] * 8), torch.zeros(8, dtype=torch.long))
+    weights = []
+    for skip in ("off", "micro", "rows", "two-pass"):
+        model = Frozen()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        train(model, ASSoftmaxLoss(0.3), data, batch_size=4, epochs=1, optimizer=optimizer, skip=skip)
+        weights.append(model.weight.item())
+    assert weights[0] < 1
+    assert len(set(weights)) == 1
+
+
+def test_tokens_and_multilabel_and_hugging_face() -> None:
+    case = make("tokens")
+    labels = torch.randint(0, 7, (20, 9))
+    labels[:, 7:] = -100
+    samples = [{**{name: value[i] for name, value in case.batch.items()}, "labels": labels[i]} for i in range(20)]
+    weights = []
+    for skip in ("off", "rows"):
+        model = copy.deepcopy(case.model)
+        card = Scorecard(20)
+        record = train(model, ASSoftmaxLoss(0.0), samples, batch_size=5, epochs=3, lr=1e-3, skip=skip, scorecard=card)
+        weights.append(model.state_dict())
+        assert record.totals["n_rows"] == 3 * 20 * 7
+        assert not card.margin.isnan().any()
+    assert gap(*weights) < 1e-5
+
+    x = torch.randn(24, 6)
+    data = TensorDataset(x, (x[:, :3] > 0).float())
+    record = train(net(), MultilabelASSoftmaxLoss(0.1), data, batch_size=6, epochs=8, lr=0.02, scorecard=Scorecard(24))
+    assert record.epochs[-1]["won_share"] > record.epochs[0]["won_share"]
+
+
+def test_evaluation_early_stop_and_best_weights() -> None:
+    values, seen = iter([0.5, 0.9, 0.6, 0.7, 0.95]), []
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        assert not model.training
+        seen.append({name: value.clone() for name, value in model.state_dict().items()})
+        return {"loss": 1.0, "accuracy": next(values)}
+
+    logged: list[dict[str, Any]] = []
+    weights, record = run(evaluate=evaluate, eval_every=5, metric="accuracy", patience=2, load_best=True, log=logged.append)
+    assert [entry["step"] for entry in record.evaluations] == [5, 10, 15, 20]
+    assert record.best["accuracy"] == 0.9
+    assert gap(weights, seen[1]) == 0
+    assert record.done
+    assert [entry["step"] for entry in logged if "step" in entry] == [5, 10, 15, 20]
+    with pytest.raises(ValueError, match='metric is "f1"'):
+        run(evaluate=lambda _: {"accuracy": 1.0}, metric="f1")
+
+
+def test_lower_may_be_better() -> None:
+    values = iter([0.5, 0.3, 0.4])
+    _, record = run(evaluate=lambda _: {"loss": next(values)}, greater_is_better=False, epochs=3)
+    assert record.best["loss"] == 0.3
+
+
+def test_workers_change_nothing() -> None:
+    settings = {"scorecard": Scorecard(N, earn=1), "epochs": 3}
+    here, _ = run(**settings)
+    there, _ = run(**{**settings, "scorecard": Scorecard(N, earn=1)}, workers=2)
+    assert gap(here, there) == 0
+
+
+def test_mixed_precision() -> None:
+    AcceleratorState._reset_state(True)
+    model = net()
+    try:
+        _, record = run(model, accelerator=Accelerator(mixed_precision="bf16"), epochs=6)
+    finally:
+        AcceleratorState._reset_state(True)
+    assert record.epochs[-1]["won_share"] > 0.5
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+
+
+EVERYTHING = """
+import sys, torch
+from sparring import ASSoftmaxLoss, WarmupDelta
+from sparring.training import AdaptiveAccumulation, Scorecard
+from sparring.training.loop import Loop
+from tests.training.test_loop import N, digits_like, net
+folder, out, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
+
+class Slow(torch.utils.data.Dataset):
+    data = digits_like()
+    def __len__(self): return N
+    def __getitem__(self, i):
+        import time; time.sleep(pause)
+        return self.data[i]
+
+torch.set_num_threads(1)
+model = net()
+loss = ASSoftmaxLoss(WarmupDelta(0.3, total_steps=72, share=0.1))
+card = Scorecard(N, check=True, max_rest=2, earn=1)
+loop = Loop(model, loss, Slow(), batch_size=8, epochs=6, lr=0.02, accumulation=AdaptiveAccumulation(0.5, 4), scorecard=card,
+            folder=folder, save_every=2, evaluate=lambda m: {"zero": 0.0}, eval_every=7)
+record = loop.run()
+torch.save({"model": model.state_dict(), "card": card.state_dict(), "epochs": record.epochs, "totals": record.totals}, out)
+"""
+
+
+def _start(folder: Path, out: Path, pause: float) -> subprocess.Popen[bytes]:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", EVERYTHING, str(folder), str(out), str(pause)]
+    return subprocess.Popen(command, env=environment)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor):
+        return torch.equal(a.nan_to_num(9.0) if a.is_floating_point() else a, b.nan_to_num(9.0) if b.is_floating_point() else b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a if key != "seconds")
+    return len(a) == len(b) and all(map(_same, a, b)) if isinstance(a, list) else bool(a == b)
+
+
+def test_killed_and_resumed_it_ends_the_same_to_the_bit(tmp_path: Path) -> None:
+    """SIGKILL, three times, wherever it happens to be; scorecard, δ, windows and pending fights go on."""
+    with _start(tmp_path / "whole", tmp_path / "whole.pt", 0.0) as process:
+        assert process.wait() == 0
+    mark = tmp_path / "cut" / "checkpoint.pt"
+    for kill in range(3):
+        before = mark.stat().st_mtime_ns if mark.exists() else 0
+        with _start(tmp_path / "cut", tmp_path / "cut.pt", 0.002) as process:
+            while process.poll() is None and not (mark.exists() and mark.stat().st_mtime_ns > before):
+                time.sleep(0.01)
+            time.sleep(0.03 * (kill + 1))
+            process.send_signal(signal.SIGKILL)
+            assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "cut.pt").exists()
+    with _start(tmp_path / "cut", tmp_path / "cut.pt", 0.0) as process:
+        assert process.wait() == 0
+    whole, cut = (torch.load(tmp_path / name) for name in ("whole.pt", "cut.pt"))
+    assert _same(whole, cut)
+    assert _same(whole["model"], cut["model"])
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    first, record = run(folder=tmp_path)
+    again, restored = run(folder=tmp_path)
+    assert gap(first, again) == 0
+    assert restored.totals == record.totals
+    with pytest.raises(ValueError, match="holds a run with batch_size 8, this one has 4"):
+        run(folder=tmp_path, batch_size=4)
+    anew, _ = run(folder=tmp_path, resume=False)
+    assert gap(first, anew) == 0
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    first, _ = run(folder=tmp_path)
+    (tmp_path / "checkpoint.pt").write_bytes(b"half a file")
+    again, record = run(folder=tmp_path)
+    assert gap(first, again) == 0
+    assert len(record.epochs) == 4
+    (tmp_path / "checkpoint.pt").write_bytes(b"half a file")
+    (tmp_path / "checkpoint-previous.pt").write_bytes(b"another")
+    with pytest.raises(ValueError, match="move them away"):
+        run(folder=tmp_path)
+
+
+def test_errors() -> None:
+    with pytest.raises(ValueError, match="skip must be one of off, micro"):
+        run(skip="row")
+    with pytest.raises(ValueError, match="the scorecard is for 3 samples, the data set has 96"):
+        run(scorecard=Scorecard(3))
+    with pytest.raises(ValueError, match="must have a length"):
+        Loop(net(), SoftmaxLoss(), iter([]))
+    with pytest.raises(ValueError, match="pass forward="):
+        train(net(), SoftmaxLoss(), [{"x": torch.ones(6)}])

@@ -1,0 +1,51 @@
+"""Several processes, real ones: torchrun and gloo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    """By number of processes: what each ended with."""
+    found = {}
+    for n in (1, 2):
+        folder = tmp_path_factory.mktemp(f"processes{n}")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
+        environment |= {"ACCELERATE_USE_CPU": "true"}
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
+        command = [*launch, "-m", "tests.training.two_processes", str(folder / "out"), str(folder / "run")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
+        assert done.returncode == 0, done.stderr[-4000:]
+        found[n] = [torch.load(folder / f"out.{rank}") for rank in range(n)]
+        assert (folder / "run" / "checkpoint.pt").exists()
+    return found
+
+
+@pytest.mark.parametrize("name", ["everything", "checks", "auto", "micro", "batch-norm"])
+def test_processes_end_with_equal_weights(results: dict[int, list[dict[str, Any]]], name: str) -> None:
+    """With AS-Speed, skipping and the scorecard on, although one process's batch was at times all won and the other's was not."""
+    a, b = (result[name] for result in results[2])
+    assert all(torch.equal(a["weights"][key], b["weights"][key]) for key in a["weights"])
+    assert all(torch.equal(torch.as_tensor(v).nan_to_num(9), torch.as_tensor(b["card"][k]).nan_to_num(9)) for k, v in a["card"].items())
+    assert (a["steps"], a["n_updates"], a["delta"]) == (b["steps"], b["n_updates"], b["delta"])
+    assert len(a["lost"]) == len(b["lost"])
+    if name == "everything":
+        assert any((x == 0) != (y == 0) for x, y in zip(a["lost"], b["lost"], strict=True))
+        assert a["steps"] > 1
+
+
+def test_two_processes_do_what_one_does(results: dict[int, list[dict[str, Any]]]) -> None:
+    """Half the batch each, without dropout: the same mean over the same window."""
+    one, two = results[1][0]["micro"]["weights"], results[2][0]["micro"]["weights"]
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)

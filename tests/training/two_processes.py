@@ -1,0 +1,63 @@
+"""Run by test_replicas.py under torchrun: trains with everything on and tells what each process ended with."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from torch import nn
+
+from sparring import ASSoftmaxLoss
+from sparring.training import AdaptiveAccumulation, Scorecard
+from sparring.training.loop import Loop
+from tests.training.test_loop import N, digits_like, net
+
+
+def main(out: str, folder: str | None = None) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(dist.get_rank() if dist.is_initialized() else 0)
+    results: dict[str, Any] = {}
+    for name, dropout, settings in (
+        ("everything", 0.1, {"scorecard": Scorecard(N, max_rest=2, earn=1), "accumulation": AdaptiveAccumulation(0.5, 4), "epochs": 8}),
+        ("checks", 0.1, {"scorecard": Scorecard(N, check=True, max_rest=1), "accumulation": AdaptiveAccumulation(decide="first")}),
+        ("auto", 0.1, {"skip": "auto", "scorecard": Scorecard(N, earn=1)}),
+        ("micro", 0.0, {"skip": "micro", "accumulation": 3}),
+        ("batch-norm", 0.0, {"folder": folder, "epochs": 2}),
+    ):
+        model = net(dropout)
+        if name == "batch-norm":
+            model.insert(1, nn.BatchNorm1d(24))
+        if Accelerator().process_index:
+            nn.init.zeros_(model[0].weight)  # the first process's weights count
+        accelerator = Accelerator()
+        size = 8 // accelerator.num_processes
+        loop = Loop(
+            model, ASSoftmaxLoss(0.3), digits_like(), batch_size=size, lr=0.02, accelerator=accelerator, **{"epochs": 5, **settings}
+        )
+        lost: list[int] = []
+        fight = loop._fight
+
+        def spy(parts: Any, fight: Any = fight, loop: Loop = loop, lost: list[int] = lost) -> None:
+            before = loop.record.totals["n_backward"]
+            fight(parts)
+            lost.append(int(loop.record.totals["n_backward"] - before))
+
+        loop._fight = spy  # type: ignore[method-assign]
+        record = loop.run()
+        results[name] = {
+            "weights": model.state_dict(),
+            "card": loop.card.state_dict(),
+            "lost": lost,
+            "steps": loop.windows.steps,
+            "n_updates": record.totals["n_updates"],
+            "delta": loop._delta(),
+        }
+    rank = Accelerator().process_index
+    torch.save(results, f"{out}.{rank}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
