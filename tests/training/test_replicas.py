@@ -49,3 +49,10 @@ def test_two_processes_do_what_one_does(results: dict[int, list[dict[str, Any]]]
     one, two = results[1][0]["micro"]["weights"], results[2][0]["micro"]["weights"]
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_compaction_inside_distributed_data_parallel(results: dict[int, list[dict[str, Any]]]) -> None:
+    a, b = (result["by-hand"] for result in results[2])
+    for name, value in a["plain"].items():
+        assert torch.equal(a["compacted"][name], b["compacted"][name])
+        torch.testing.assert_close(a["compacted"][name], value)

@@ -45,16 +45,17 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 class _Saved:
-    """Hooks on one saved tensor: it comes out with the survivors only, while ``armed``."""
+    """A hook on one saved tensor: it comes out with the survivors only, while ``armed``."""
 
     def __init__(self, rows: Survivors, dim: int) -> None:
         self.rows, self.dim, self.armed = rows, dim, False
 
-    def pack(self, x: Tensor) -> Tensor:
-        return x
-
     def unpack(self, x: Tensor) -> Tensor:
         return self.rows.take(x, self.dim) if self.armed else x
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x
 
 
 def _run(node: Node, values: Values, rows: Survivors, saved: dict[str, int]) -> tuple[Tensor | None, ...] | None:
@@ -63,7 +64,7 @@ def _run(node: Node, values: Values, rows: Survivors, saved: dict[str, int]) -> 
     for name, dim in saved.items():
         hook = _Saved(rows, dim)
         try:
-            getattr(node, f"_raw_saved_{name}").register_hooks(hook.pack, hook.unpack)
+            getattr(node, "_raw_saved_" + name).register_hooks(_identity, hook.unpack)
         except RuntimeError:  # hooked already
             return None
         hooks.append(hook)
@@ -94,22 +95,25 @@ def _run_python(node: Node, values: Values) -> tuple[Tensor | None, ...]:
     return tuple(None if edge[0] is None else next(needed) for edge in node.next_functions)
 
 
-def _grads(outs: Values | None, rows: Survivors, dims: Sequence[int | None]) -> Outs | None:
+def _grads(outs: Values | None, rows: Survivors, dims: int | Sequence[int | None]) -> Outs | None:
     """Each edge's gradient: along which dimension it holds the survivors, None for what all samples share."""
     if outs is None:
         return None
+    if isinstance(dims, int):
+        return [None if out is None else Grad(out, rows, dims) for out in outs]
     return [None if out is None else Grad(out) if d is None else Grad(out, rows, d) for out, d in zip(outs, dims, strict=True)]
 
 
 def _saved(node: Node) -> dict[str, Tensor]:
     """The node's saved tensors by name, those it needs for this graph only."""
-    tensors = {name: getattr(node, f"_saved_{name}") for name in _saved_names(node.__class__)}
+    tensors = {name: getattr(node, attribute) for name, attribute in _saved_names(node.__class__)}
     return {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
 
 
 @cache
-def _saved_names(kind: Any) -> list[str]:
-    return [name.removeprefix("_raw_saved_") for name in dir(kind) if name.startswith("_raw_saved_")]
+def _saved_names(kind: Any) -> list[tuple[str, str]]:
+    names = [name.removeprefix("_raw_saved_") for name in dir(kind) if name.startswith("_raw_saved_")]
+    return [(name, f"_saved_{name}") for name in names]
 
 
 def _signed(number: int) -> int:
@@ -142,10 +146,13 @@ def _cut(shape: Sequence[int], rows: Survivors, dim: int) -> list[int]:
 )
 def _elementwise(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """Saved tensors broadcast against the result: one runs over the samples iff it is as long there as the result."""
-    shape = _shape(node)
-    aligned = {name: (x, dim - (len(shape) - x.ndim)) for name, x in _saved(node).items()}
-    saved = {name: d for name, (x, d) in aligned.items() if d >= 0 and x.shape[d] == shape[dim]}
-    return _grads(_run(node, values, rows, saved), rows, [dim] * len(node.next_functions))
+    saved = {}
+    for name, x in _saved(node).items():
+        shape = _shape(node)
+        d = dim - (len(shape) - x.ndim)
+        if d >= 0 and x.shape[d] == shape[dim]:
+            saved[name] = d
+    return _grads(_run(node, values, rows, saved), rows, dim)
 
 
 @_rule("MaskedFill")
@@ -177,7 +184,7 @@ def _each(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """One by one along the first dimension, in everything that goes in or comes out."""
     if dim != 0:
         return None
-    return _grads(_run(node, values, rows, dict.fromkeys(_saved(node), 0)), rows, [0] * len(node.next_functions))
+    return _grads(_run(node, values, rows, dict.fromkeys(_saved(node), 0)), rows, 0)
 
 
 @_rule("Convolution")
@@ -222,7 +229,7 @@ def _attention(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | 
         return None
     n = _shape(node)[0]
     saved = {name: 0 for name, x in _saved(node).items() if x.ndim >= 3 and x.shape[0] == n}
-    return _grads(_run(node, values, rows, saved), rows, [0] * len(node.next_functions))
+    return _grads(_run(node, values, rows, saved), rows, 0)
 
 
 # ---------------------------------------------------------------- shapes
@@ -243,13 +250,13 @@ def _reshape(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | No
 @_rule("Expand")
 def _expand(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """The edge sums what was repeated."""
-    return _grads(values, rows, (dim,))
+    return _grads(values, rows, dim)
 
 
 @_rule("Unsqueeze")
 def _unsqueeze(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     (new,) = _dims(node._saved_dim, len(_shape(node)))
-    return _grads(run(node, values), rows, (dim - (new < dim),))
+    return _grads(run(node, values), rows, dim - (new < dim))
 
 
 @_rule("T", "Transpose", "Permute")
@@ -260,7 +267,7 @@ def _permute(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | No
     else:
         a, b = (0, -1) if node.name() == "TBackward0" else _dims((node._saved_dim0, node._saved_dim1), len(source))
         source[a], source[b] = source[b], source[a]
-    return _grads(run(node, values), rows, (source[dim],))
+    return _grads(run(node, values), rows, source[dim])
 
 
 @_rule("Select")
@@ -276,7 +283,7 @@ def _slice(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None
     shape = node._saved_self_sym_sizes
     (at,) = _dims(node._saved_dim, len(shape))
     if at == dim:
-        return _grads(values, rows, (dim,)) if shape[dim] == _shape(node)[dim] else None  # x[:]
+        return _grads(values, rows, dim) if shape[dim] == _shape(node)[dim] else None  # x[:]
     limits = (_signed(node._saved_start), _signed(node._saved_end), node._saved_step)
     return [Grad(torch.ops.aten.slice_backward(values[0], _cut(shape, rows, dim), at, *limits), rows, dim)]
 
@@ -287,7 +294,7 @@ def _join(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     if along == dim:
         return None
     dim -= node.name().startswith("Stack") and along < dim
-    return _grads(run(node, values), rows, [dim] * len(node.next_functions))
+    return _grads(run(node, values), rows, dim)
 
 
 @_rule("Split", "SplitWithSizes", "Unbind")

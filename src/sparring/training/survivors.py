@@ -94,7 +94,7 @@ class Grad(NamedTuple):
     def fit(self, shape: Sequence[int]) -> Grad:
         """Sum over what broadcasting repeated, so that this is the gradient of a tensor of the given shape."""
         if self.rows is None:
-            return self if self.value.shape == torch.Size(shape) else Grad(self.value.sum_to_size(*shape))
+            return self if self.value.shape == tuple(shape) else Grad(self.value.sum_to_size(*shape))
         dim = self.dim - (self.value.ndim - len(shape))
         size = self.value.shape[self.dim]
         if dim < 0 or shape[dim] != size // self.rows.k * self.rows.n:

@@ -28,6 +28,7 @@ PATIENCE = 4  # how often a walk may fall back to full size and look for zeros b
 class Graph(NamedTuple):
     """What lies between a model's outputs and its leaves."""
 
+    edges: dict[Node, tuple[Edge, ...]]  # from each node
     dependents: dict[Node, int]  # for each node, how many edges lead to it
     leaves: dict[Node, Tensor]  # AccumulateGrad nodes and their tensors
     opaque: bool  # hooks on modules: only the engine runs them
@@ -39,25 +40,28 @@ def edge_of(x: Tensor) -> Edge:
 
 def explore(roots: Sequence[Tensor], inputs: frozenset[Edge]) -> Graph:
     """The graph behind ``roots``, up to ``inputs``: edges into the graph that came before."""
-    dependents: dict[Node, int] = {root.grad_fn: 0 for root in roots}
-    leaves: dict[Node, Tensor] = {}
-    opaque = False
-    stack: list[Node] = list(dependents)
+    stack: list[Node] = [root.grad_fn for root in roots]
+    graph = Graph({}, dict.fromkeys(stack, 0), {}, False)
+    _, dependents, leaves, opaque = graph
     while stack:
         node = stack.pop()
+        if node in graph.edges:
+            continue
         name = node.name()
         if name == "torch::autograd::AccumulateGrad":
             leaves[node] = node.variable
         opaque = opaque or name == "BackwardHookFunctionBackward"
-        for edge in node.next_functions:
+        edges = graph.edges[node] = node.next_functions
+        for edge in edges:
             after = edge[0]
             if after is None or (inputs and edge in inputs):
                 continue
             if after not in dependents:
-                dependents[after] = 0
+                dependents[after] = 1
                 stack.append(after)
-            dependents[after] += 1
-    return Graph(dependents, leaves, opaque)
+            else:
+                dependents[after] += 1
+    return graph._replace(opaque=opaque)
 
 
 class Walk:
@@ -80,62 +84,70 @@ class Walk:
             self.owners[root.grad_fn] = root
             self._arrive(edge_of(root), Grad(rows.take(grad, 0), rows, 0))
         del root
-        dependents = self.graph.dependents
+        edges, dependents, leaves, _ = self.graph
         ready = [node for node, count in dependents.items() if count == 0]
         while ready and self.n_compact:
             node = ready.pop()
             owner = node, self.owners.pop(node, None)
-            outs = self._visit(node)
-            for i, edge in enumerate(node.next_functions):
-                if edge[0] is None:
+            outs = self._visit(node) if node in self.waiting else (None,) * len(edges[node])
+            for edge, out in zip(edges[node], outs, strict=False):
+                after = edge[0]
+                if after is None:
                     continue
-                out = outs[i] if i < len(outs) else None
                 if out is not None:
                     self._arrive(edge, out)
-                if edge in self.inputs:
+                if after in leaves or edge in self.inputs:
                     continue
-                if isinstance(edge[0], BackwardCFunction):
-                    self.owners[edge[0]] = owner
-                dependents[edge[0]] -= 1
-                if dependents[edge[0]] == 0:
-                    ready.append(edge[0])
-            del dependents[node], owner  # lets the node and what it saved go
+                if isinstance(after, BackwardCFunction):
+                    self.owners[after] = owner
+                dependents[after] -= 1
+                if dependents[after] == 0:
+                    ready.append(after)
+            del dependents[node], edges[node], owner  # lets the node and what it saved go
         self._finish()
 
     def _arrive(self, edge: Edge, grad: Grad) -> None:
         node, slot = edge
-        meta = node._input_metadata
-        grad = grad.fit(meta[slot].shape)
-        if edge in self.inputs:
-            before = self.gradients.get(edge)
-            self.gradients[edge] = grad.full() if before is None else before + grad.full()
+        if node in self.graph.leaves:
+            self._collect(node, grad.fit(self.graph.leaves[node].shape))
             return
-        if grad.value.dtype != meta[slot].dtype:
-            grad = grad._replace(value=grad.value.to(meta[slot].dtype))
-        slots = self.waiting.setdefault(node, [None] * len(meta))
-        before_ = slots[slot]
-        slots[slot] = grad if before_ is None else before_ + grad
-        self.n_compact += (slots[slot].rows is not None) - (before_ is not None and before_.rows is not None)  # type: ignore[union-attr]
+        metas = node._input_metadata
+        meta = metas[slot]
+        grad = grad.fit(meta.shape)
+        if edge in self.inputs:
+            self._collect(edge, grad)
+            return
+        if grad.value.dtype != meta.dtype:
+            grad = grad._replace(value=grad.value.to(meta.dtype))
+        if grad.rows is not None:
+            self.n_compact += 1
+        slots = self.waiting.get(node)
+        if slots is None:
+            slots = self.waiting[node] = [None] * len(metas)
+        before = slots[slot]
+        if before is None:
+            slots[slot] = grad
+            return
+        slots[slot] = total = before + grad
+        self.n_compact -= (before.rows is not None) + (grad.rows is not None) - (total.rows is not None)
+
+    def _collect(self, end: Any, grad: Grad) -> None:
+        before = self.gradients.get(end)
+        self.gradients[end] = grad.full() if before is None else before + grad.full()
 
     def _visit(self, node: Node) -> Sequence[Grad | None]:
-        grads = self.waiting.pop(node, None)
-        if grads is None:
-            return ()
-        self.n_compact -= sum(grad is not None and grad.rows is not None for grad in grads)
-        if node in self.graph.leaves:
-            (grad,) = grads
-            if grad is not None:
-                self.gradients[node] = grad.full()
-            return ()
-        kinds = {(grad.rows, grad.dim if grad.rows else 0) for grad in grads if grad is not None}
-        (rows, dim), *others = kinds
-        if rows is not None and not others:
+        grads = self.waiting.pop(node)
+        arrived = [grad for grad in grads if grad is not None]
+        self.n_compact -= sum(grad.rows is not None for grad in arrived)
+        _, rows, dim = arrived[0]
+        alike = len(arrived) == 1 or all(grad.rows is rows and grad.dim == dim for grad in arrived)
+        if alike and rows is not None:
             rule = rule_for(node.name())
             outs = rule and rule(node, [grad and grad.value for grad in grads], rows, dim)
             if outs is not None:
                 return outs
         values = run(node, [grad and grad.full() for grad in grads])
-        if rows is None and not others:
+        if alike and rows is None:
             return [None if value is None else Grad(value) for value in values]
         self.in_full[node.name()] += 1
         return [None if value is None else self._compacted(value) for value in values]
@@ -155,18 +167,12 @@ class Walk:
 
     def _finish(self) -> None:
         """Leave what is in full anyway to the engine."""
-        starts = [
-            (GradientEdge(node, slot), grad.value)
-            for node, slots in self.waiting.items()
-            for slot, grad in enumerate(slots)
-            if grad is not None
-        ]
-        ends: list[Any] = [GradientEdge(node, 0) for node in self.graph.leaves]
-        ends += [GradientEdge(*edge) for edge in self.inputs]
+        starts = [(GradientEdge(n, i), grad.value) for n, slots in self.waiting.items() for i, grad in enumerate(slots) if grad is not None]
         if not starts:
             return
         edges, values = zip(*starts, strict=True)
-        found = torch.autograd.grad(edges, ends, values, allow_unused=True, retain_graph=True)
-        for end, grad in zip([*self.graph.leaves, *self.inputs], found, strict=True):
+        ends = [*((node, 0) for node in self.graph.leaves), *self.inputs]
+        found = torch.autograd.grad(edges, [GradientEdge(*end) for end in ends], values, allow_unused=True, retain_graph=True)
+        for end, grad in zip(ends, found, strict=True):
             if grad is not None:
-                self.gradients[end] = self.gradients[end] + grad if end in self.gradients else grad
+                self._collect(end if end in self.inputs else end[0], Grad(grad))
