@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from typing import Any
 import entmax
 import torch
 import torch.nn.functional as F
+from report import provenance, write
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -179,19 +179,6 @@ def show(results: list[dict[str, Any]], title: str, console: Console) -> None:
         console.print(table)
 
 
-def provenance(argv: list[str], threads: int) -> dict[str, Any]:
-    def git(*args: str) -> str:
-        return subprocess.run(["git", *args], capture_output=True, text=True, cwd=Path(__file__).parent, check=False).stdout.strip()
-
-    return {
-        "command": " ".join(["python", "benchmarks/losses.py", *argv]),
-        "commit": git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", "--", "src", "benchmarks") else ""),
-        "seed": 0,
-        "machine": f"{os.cpu_count()} cores ({platform.machine()}), {threads} threads, {torch.backends.cpu.get_cpu_capability()}",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "sparring": sparring.__version__},
-    }
-
-
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="F.cross_entropy, the masked form and as-softmax only")
@@ -215,7 +202,7 @@ def main(argv: list[str]) -> None:
         json.dump(measure(args.child, args.repeats, args.sizes, Console(stderr=True)), sys.stdout)
         return
     console = Console()
-    report = provenance(argv, args.threads)
+    report = provenance(__file__, argv, args.threads)
     for key, title, environment in (("default", "allocator as it comes", {}), ("keeping", "allocator keeping its blocks", KEEP_BLOCKS)):
         console.print(title)
         report[key] = []
@@ -226,10 +213,7 @@ def main(argv: list[str]) -> None:
             report[key] += json.loads(done.stdout)
     for key, title in (("default", "allocator as it comes"), ("keeping", "allocator keeping its blocks")):
         show(report[key], title, console)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    beside = args.out.with_suffix(".tmp")
-    beside.write_text(json.dumps(report, indent=1) + "\n")
-    beside.replace(args.out)
+    write(report, args.out)
     console.print(f"written to {args.out}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 WARM_UP = 3  # full passes measured (after a first one that is not) before anything else is tried
 SMOOTHING = 0.2
 GAIN = 0.98  # a form must promise at least this part of a full pass's time
-FORGET = 0.985  # per pass not tried, so that a form that did not pay is tried again some hundred passes later
+FORGET = 0.998  # per pass, so that a form that did not pay is tried again some hundred passes later
 
 
 class Costs:
@@ -49,11 +49,16 @@ class Costs:
 
     def walk(self, seconds: float, kept: float) -> None:
         """A backward on a share of the samples."""
-        self.excess += SMOOTHING * 2 * (seconds / self._walk(kept) - self.excess)
+        self.excess = self._excess("walk", self.excess, seconds / self._walk(kept))
 
     def two(self, seconds: float, kept: float) -> None:
         """A two-pass look and its backward."""
-        self.excess_two += SMOOTHING * 2 * (seconds / self._two(kept) - self.excess_two)
+        self.excess_two = self._excess("two", self.excess_two, seconds / self._two(kept))
+
+    def _excess(self, form: str, old: float, measured: float) -> float:
+        """The first measurement counts whole, later ones smoothed."""
+        n = self._n[form] = self._n.get(form, 0) + 1
+        return measured if n == 1 else old + 2 * SMOOTHING * (measured - old)
 
     def saw(self, kept: float) -> None:
         """The share of a batch that needed a backward."""

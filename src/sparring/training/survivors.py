@@ -43,7 +43,7 @@ class Survivors:
         for grad in grads:
             if grad.ndim == 0 or (alive is not None and alive.shape[0] != grad.shape[0]):
                 return None
-            rows = torch.linalg.vector_norm(grad.reshape(grad.shape[0], -1), ord=torch.inf, dim=1) != 0  # nan counts as alive
+            rows = nonzero_rows(grad)
             alive = rows if alive is None else alive | rows.to(alive.device)
         return None if alive is None else cls(alive.nonzero().squeeze(1), alive.shape[0])
 
@@ -67,18 +67,21 @@ class Survivors:
         full = blocks.new_zeros(*blocks.shape[: dim + 1], self.n, *blocks.shape[dim + 2 :])
         return full.index_add_(dim + 1, self.keep(x.device), blocks).flatten(dim, dim + 2)
 
-    def covers(self, grad: Tensor) -> bool:
-        """Whether every other sample's gradient along the first dimension is zero, so that ``take`` loses nothing."""
-        if not self.fits(grad.shape, 0):
+    def covers(self, alive: Tensor) -> bool:
+        """Whether all these (a mask over a first dimension) are survivors, so that ``take`` loses nothing."""
+        if len(alive) % self.n:
             return False
-        rest = torch.ones(self.n, dtype=torch.bool, device=grad.device)
-        rest[self.keep(grad.device)] = False
-        others = grad.unflatten(0, (self.before, self.n, -1)).index_select(1, rest.nonzero().squeeze(1))
-        return not bool(others.count_nonzero())
+        others = alive.view(self.n, -1).any(1).index_fill(0, self.keep(alive.device), False)
+        return not bool(others.any())
 
     def fits(self, shape: Sequence[int], dim: int) -> bool:
         """Whether that dimension can run over the samples."""
         return len(shape) > dim and shape[dim] > 0 and shape[dim] % (self.before * self.n) == 0
+
+
+def nonzero_rows(grad: Tensor) -> Tensor:
+    """(n,) bool: where along the first dimension anything differs from zero (nan does)."""
+    return grad.reshape(grad.shape[0], -1).abs().amax(1) != 0 if grad.numel() else grad.new_zeros(grad.shape[0], dtype=torch.bool)
 
 
 class Grad(NamedTuple):

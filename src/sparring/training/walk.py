@@ -18,7 +18,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
 from sparring.training.node_rules import Node, rule_for, run
-from sparring.training.survivors import Grad, Survivors
+from sparring.training.survivors import Grad, Survivors, nonzero_rows
 
 Edge = tuple[Node, int]  # a node and which of its inputs: where autograd keeps the gradient of one tensor
 
@@ -156,14 +156,14 @@ class Walk:
         """The survivors' part again, where the rest is zero still."""
         if self.in_full.total() > PATIENCE or grad.ndim == 0:
             return Grad(grad)
-        for rows in self.known:
-            if rows.covers(grad):
-                return Grad(rows.take(grad, 0), rows, 0)
-        found = Survivors.of([grad])
-        if found is None or not 0 < found.k < found.n:
-            return Grad(grad)
-        self.known.append(found)
-        return Grad(found.take(grad, 0), found, 0)
+        alive = nonzero_rows(grad)
+        rows = next((rows for rows in self.known if rows.covers(alive)), None)
+        if rows is None:
+            rows = Survivors(alive.nonzero().squeeze(1), len(alive))
+            if not 0 < rows.k < rows.n:
+                return Grad(grad)
+            self.known.append(rows)
+        return Grad(rows.take(grad, 0), rows, 0)
 
     def _finish(self) -> None:
         """Leave what is in full anyway to the engine."""

@@ -1,0 +1,230 @@
+"""One training step with the backward skipped where it is zero, against the full one, at given shares of won samples.
+
+    python benchmarks/skip.py                   encoder and CNN, all shares, then the automatic gate: about ten minutes
+    python benchmarks/skip.py --quick           the encoder at 0, 75 and 90 % won, about a minute
+
+The encoder is a Hugging Face BERT of 6 layers, 384 wide, on 32 x 32 tokens, dropout on; the CNN has three convolutions on 64
+images of 32 x 32. A step is forward, AS-Softmax and backward; no optimizer. Whoever is won is so by a bias of the classifier
+that dropout cannot undo. Contestants alternate, the minimum of the repeats counts, ratios are full step over contestant's.
+Beside each time stands the largest difference of a gradient entry to the full backward's, over the largest entry. Two passes draw
+other dropout masks, hence theirs; without dropout it is at rounding too (last column).
+
+The gate (skip="auto") is measured by alternating its steps with full ones, its own trials included: total time of the full
+steps over its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from report import ROOT, provenance, write
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from transformers import BertConfig, BertForSequenceClassification
+
+from sparring import ASSoftmaxLoss
+from sparring.training.batches import cut, forward
+from sparring.training.skip import Look, Skipper
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+FORMS = ("off", "rows", "two-pass")
+N_CLASSES = 150
+RESULT = ROOT / "docs" / "results" / "skip" / "skip.json"
+LOSS = ASSoftmaxLoss(delta=0.3)
+
+Batch = tuple[Tensor, ...]
+
+
+class Encoder(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+        self.bert = BertForSequenceClassification(
+            BertConfig(**sizes, num_labels=N_CLASSES, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        )
+        self.head = self.bert.classifier
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return self.bert(input_ids=ids, attention_mask=mask).logits  # type: ignore[no-any-return]
+
+
+class Cnn(nn.Module):
+    def __init__(self, dropout: float, norm: bool = False) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in ((3, 32), (32, 64), (64, 128)):
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after) if norm else nn.Identity(), nn.ReLU(), nn.MaxPool2d(2)]
+        self.body = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(dropout))
+        self.head = nn.Linear(2048, N_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))  # type: ignore[no-any-return]
+
+
+class Lstm(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(5000, 256), nn.LSTM(256, 256, 2, batch_first=True, dropout=dropout)
+        self.head = nn.Linear(256, N_CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embedding(ids))[0][:, -1])  # type: ignore[no-any-return]
+
+
+def images(n: int) -> Batch:
+    return (torch.randn(n, 3, 32, 32),)
+
+
+def tokens(n: int, mask: bool) -> Batch:
+    ids = torch.randint(1, 5000, (n, 32))
+    lengths = torch.randint(8, 33, (n, 1))
+    return (ids, (torch.arange(32) < lengths).long()) if mask else (ids,)
+
+
+MODELS: dict[str, tuple[Callable[[float], nn.Module], Callable[[], Batch]]] = {
+    "encoder": (Encoder, lambda: tokens(32, mask=True)),
+    "cnn": (Cnn, lambda: images(64)),
+    "cnn, BatchNorm": (lambda dropout: Cnn(dropout, norm=True), lambda: images(64)),
+    "lstm": (Lstm, lambda: tokens(32, mask=False)),
+}
+
+
+def make(name: str, won: float, dropout: float = 0.1) -> tuple[nn.Module, Batch]:
+    torch.manual_seed(0)
+    build, data = MODELS[name]
+    model, inputs = build(dropout).train(), data()
+    with torch.no_grad():
+        model.head.bias[0] = 20.0  # type: ignore[union-attr, index, operator]
+    n = len(inputs[0])
+    target = torch.randint(1, N_CLASSES, (n,))
+    target[torch.randperm(n)[: round(won * n)]] = 0  # the class everybody is given
+    return model, (*inputs, target)
+
+
+def step(skipper: Skipper, batch: Batch) -> float:
+    skipper.model.zero_grad()
+    torch.manual_seed(1)
+
+    def look(part: Batch) -> Look:
+        logits, target = forward(skipper.model, part)
+        return Look(logits, target, LOSS.rows(logits, target))
+
+    start = time.perf_counter()
+    done = skipper.look(look, batch, cut)
+    skipper.backward(done, 1 / len(batch[-1]))
+    return time.perf_counter() - start
+
+
+def gradients(form: str, model: nn.Module, batch: Batch) -> list[Tensor]:
+    skipper = Skipper(model, form)
+    step(skipper, batch)
+    skipper.close()
+    return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+
+def difference(form: str, name: str, won: float, dropout: float) -> float:
+    model, batch = make(name, won, dropout)
+    full, got = gradients("off", model, batch), gradients(form, model, batch)
+    top = max(float(grad.abs().max()) for grad in full)
+    return max(float((a - b).abs().max()) for a, b in zip(full, got, strict=True)) / (top or 1.0)
+
+
+def measure(name: str, shares: tuple[float, ...], repeats: int, console: Console) -> list[dict[str, Any]]:
+    results = []
+    for won in shares:
+        console.print(f"  {name}, {won:.0%} won", style="dim")
+        model, batch = make(name, won)
+        forms = [form for form in FORMS if form != "two-pass" or "BatchNorm" not in name]
+        best = dict.fromkeys(forms, float("inf"))
+        for _ in range(repeats):
+            for form in forms:
+                skipper = Skipper(model, form)
+                best[form] = min(best[form], step(skipper, batch))
+                skipper.close()
+        for form in forms:
+            results.append(
+                {
+                    "model": name,
+                    "won": won,
+                    "form": form,
+                    "ms": round(best[form] * 1e3, 2),
+                    "speedup": round(best["off"] / best[form], 3),
+                    "difference": difference(form, name, won, 0.1),
+                    "difference_without_dropout": difference(form, name, won, 0.0),
+                }
+            )
+    return results
+
+
+def measure_gate(name: str, shares: tuple[float, ...], n_steps: int, console: Console) -> list[dict[str, Any]]:
+    results = []
+    for won in shares:
+        console.print(f"  auto: {name}, {won:.0%} won", style="dim")
+        model, batch = make(name, won)
+        twin, _ = make(name, won)
+        full, auto, chosen = Skipper(twin, "off"), Skipper(model, "auto"), []
+        seconds = {"off": [step(full, batch)], "auto": [step(auto, batch)]}
+        for _ in range(n_steps):
+            seconds["off"].append(step(full, batch))
+            seconds["auto"].append(step(auto, batch))
+            chosen.append(auto.costs.choose())  # type: ignore[union-attr]
+        auto.close()
+        totals = {form: sum(sorted(times[1:])[: int(0.9 * n_steps)]) for form, times in seconds.items()}  # the slowest tenth: somebody else
+        results.append({"model": name, "won": won, "speedup": round(totals["off"] / totals["auto"], 3), "chosen": chosen[-1]})
+    return results
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    for name in dict.fromkeys(r["model"] for r in report["steps"]):
+        table = Table(title=f"{name}: full step over each form's; largest gradient difference")
+        for column in ("won", "full", "rows", "difference", "two-pass", "difference", "no dropout"):
+            table.add_column(column, justify="right")
+        for won in dict.fromkeys(r["won"] for r in report["steps"]):
+            mine = {r["form"]: r for r in report["steps"] if r["model"] == name and r["won"] == won}
+            rows, two = mine["rows"], mine.get("two-pass")
+            pair = (
+                [f"{two['speedup']:.2f}x", f"{two['difference']:.0e}", f"{two['difference_without_dropout']:.0e}"]
+                if two
+                else ["refused", "", ""]
+            )
+            table.add_row(f"{won:.0%}", f"{mine['off']['ms']:.0f} ms", f"{rows['speedup']:.2f}x", f"{rows['difference']:.0e}", *pair)
+        console.print(table)
+    if report["gate"]:
+        table = Table(title='skip="auto": full steps over its own, trials included')
+        for column in ("model", "won", "speedup", "ended with"):
+            table.add_column(column)
+        for r in report["gate"]:
+            table.add_row(r["model"], f"{r['won']:.0%}", f"{r['speedup']:.2f}x", r["chosen"])
+        console.print(table)
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the encoder at 0, 75 and 90 %% won only")
+    parser.add_argument("--repeats", type=int, default=8, help="steps of each contestant (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes (default: %(default)s)")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    console = Console()
+    report = provenance(__file__, argv, args.threads) | {"steps": [], "gate": []}
+    shares = (0.0, 0.75, 0.9) if args.quick else SHARES
+    for name in ["encoder"] if args.quick else ["encoder", "cnn", "cnn, BatchNorm", "lstm"]:
+        report["steps"] += measure(name, shares, args.repeats, console)
+    if not args.quick:
+        for name in MODELS:
+            report["gate"] += measure_gate(name, (0.0, 0.5, 0.9), 24 if name == "encoder" else 60, console)
+    show(report, console)
+    write(report, args.out)
+    console.print(f"written to {args.out}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
