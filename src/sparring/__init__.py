@@ -1,4 +1,4 @@
-"""Sparring: classification losses that train only against strong opponents."""
+"""Sparring: classification losses that train only against strong opponents, and training that does not pay for what is won."""
 
 from sparring import functional
 from sparring.delta import AdaptiveDelta, ConstantDelta, CosineDelta, DeltaSchedule, LinearDelta, WarmupDelta
@@ -24,6 +24,7 @@ from sparring.losses import (
 )
 from sparring.losses.as_softmax import as_softmax
 from sparring.rows import RowLosses
+from sparring.training import AdaptiveAccumulation, RevisitSampler, Scorecard, skip
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "AMSoftmaxLoss",
     "ASLogitLoss",
     "ASSoftmaxLoss",
+    "AdaptiveAccumulation",
     "AdaptiveDelta",
     "ConstantDelta",
     "CosineDelta",
@@ -44,7 +46,9 @@ __all__ = [
     "MultilabelSoftmaxLoss",
     "MultilabelSparseSoftmaxLoss",
     "MultilabelTSoftmaxLoss",
+    "RevisitSampler",
     "RowLosses",
+    "Scorecard",
     "SoftmaxLoss",
     "SparseSoftmaxLoss",
     "SparsemaxLoss",
@@ -57,4 +61,5 @@ __all__ = [
     "list_losses",
     "make_loss",
     "margins",
+    "skip",
 ]

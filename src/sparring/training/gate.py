@@ -35,14 +35,20 @@ class Gate:
 
     def __init__(self, min_dropped: float) -> None:
         self.min_dropped = min_dropped
+        self.open = True  # False: this forward gets an ordinary backward
         self.stats = SkipStats()
+        self._watching = False
 
     def watch(self, module: nn.Module, args: Any) -> None:
         """Before the forward."""
-        _hooks.start()
+        self._watching = self.open
+        if self._watching:
+            _hooks.start()
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """After it (or after its error: then there is no output)."""
+        if not self._watching:
+            return output
         hooked = _hooks.stop()
         if output is None or not torch.is_grad_enabled() or _traced():
             return output

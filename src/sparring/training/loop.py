@@ -203,9 +203,9 @@ class Loop:
         n_all, n_won, mass = self.replicas.sum([sum(c.n_valid for c in counts), sum(c.n_won for c in counts), sum(c.mass for c in counts)])
         scale = self.windows.add(n_all=int(n_all), n_masked=int(n_won), mass=mass)
         for done, count, (_, index) in zip(passes, counts, parts, strict=True):
-            self.skipper.backward(done, scale, self.engine.backward)
+            n_backward = self.skipper.backward(done, scale, self.engine.backward)
             self._note(done.seen, index)
-            self.record.fought(done, count, time.perf_counter() - begun)
+            self.record.fought(done, count, n_backward, time.perf_counter() - begun)
             begun = time.perf_counter()
 
     def _check(self, batch: Any, index: Tensor) -> None:

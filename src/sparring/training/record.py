@@ -42,9 +42,9 @@ class Record:
         self._add(n_rows=counts.n_valid, n_won=counts.n_won, mass=counts.mass, loss=counts.loss)
         self._add(n_forward=n_forward, n_backward=n_backward, seconds=seconds)
 
-    def fought(self, done: Pass, counts: Counts, seconds: float) -> None:
+    def fought(self, done: Pass, counts: Counts, n_backward: int, seconds: float) -> None:
         again = len(done.fighting.target) if done.form == "two-pass" and done.fighting is not None else 0
-        self._looked(counts, len(done.seen.target) + again, done.n_backward, seconds)
+        self._looked(counts, len(done.seen.target) + again, n_backward, seconds)
 
     def checked(self, seen: Look, seconds: float) -> None:
         self._looked(seen.counts(), len(seen.target), 0, seconds)

@@ -60,13 +60,6 @@ class Pass(NamedTuple):
     form: str  # of skipping
     seconds: float | None  # the look took, where it was measured
 
-    @property
-    def n_backward(self) -> int:
-        """Samples that get a backward."""
-        if self.fighting is None:
-            return 0
-        return len(self.seen.target) if self.form in ("off", "micro") else int(self.fighting.lost().sum())
-
 
 class Skipper:
     """Runs batches through a model, skipping the backward of what is won.
@@ -97,6 +90,7 @@ class Skipper:
         self.costs = Costs(two_pass=not batch_norms) if mode == "auto" else None
         self.n_passes = 0
         self._reached: list[Tensor] | None = None
+        self._device = next((parameter.device.type for parameter in model.parameters()), "cpu")
 
     def close(self) -> None:
         """Give the model back as it was."""
@@ -107,6 +101,8 @@ class Skipper:
         """The forward. ``look`` runs model and loss on a batch; ``cut`` takes the samples of the given indices out of one."""
         self.n_passes += 1
         form = self.mode if self.costs is None else self.costs.choose()
+        if self.compaction is not None:
+            self.compaction.gate.open = form == "rows"
         started = self._clock()
         if form == "two-pass":
             seen = self.score(look, batch)
@@ -123,7 +119,7 @@ class Skipper:
         finished = self._clock()
         done = Pass(seen, fighting, form, finished - started if started and finished else None)
         if self.costs is not None:
-            self.costs.saw(done.n_backward / max(len(seen.target), 1) if form != "off" else float(seen.lost().float().mean()))
+            self.costs.saw(float(seen.lost().float().mean()))
         return done
 
     def score(self, look: Callable[[Any], Look], batch: Any) -> Look:
@@ -137,25 +133,31 @@ class Skipper:
             for module in training:
                 module.training = True
 
-    def backward(self, done: Pass, scale: float, backward: Callable[[Tensor], Any] = Tensor.backward) -> None:
-        """Gradients of ``scale`` times the sum of the batch's losses."""
+    def backward(self, done: Pass, scale: float, backward: Callable[[Tensor], Any] = Tensor.backward) -> int:
+        """Gradients of ``scale`` times the sum of the batch's losses. Returns how many samples it was run for."""
         if done.fighting is None:
             self._zeros()
-            return
+            return 0
         if self.costs is not None and self.compaction is not None:
-            self.compaction.gate.min_dropped = self.costs.min_dropped() if done.form == "rows" else 1.0
-        walks = 0 if self.compaction is None else self.compaction.stats.n_skipping
+            self.compaction.gate.min_dropped = self.costs.min_dropped()
+        stats = SkipStats() if self.compaction is None else self.compaction.stats
+        n_walks, n_samples = stats.n_skipping, stats.n_samples_backward
         started = self._clock()
         backward(done.fighting.rows.sum() * scale)
         finished = self._clock()
-        if self.costs is None or done.seconds is None or not (started and finished):
-            return
-        kept, seconds = done.n_backward / len(done.seen.target), finished - started
+        if self.costs is not None and done.seconds is not None and started and finished:
+            self._learn(done, finished - started, stats.n_skipping > n_walks)
+        return stats.n_samples_backward - n_samples or len(done.fighting.target)
+
+    def _learn(self, done: Pass, seconds: float, walked: bool) -> None:
+        assert self.costs is not None
+        assert done.seconds is not None
+        kept = float(done.seen.lost().float().mean())
         if done.form == "two-pass":
             self.costs.two(done.seconds + seconds, kept)
             return
         self.costs.forward(done.seconds)
-        if self.compaction is not None and self.compaction.stats.n_skipping > walks:
+        if walked:
             self.costs.walk(seconds, kept)
         else:
             self.costs.backward(seconds)
@@ -170,9 +172,8 @@ class Skipper:
         """Seconds, once the device is done; None where asking would cost and it is not the time to."""
         if self.costs is None:
             return None
-        device = next(self.model.parameters()).device.type
-        if device != "cpu":
+        if self._device != "cpu":
             if self.n_passes > MEASURED_EVERY and self.n_passes % MEASURED_EVERY:
                 return None
-            torch.get_device_module(device).synchronize()
+            torch.get_device_module(self._device).synchronize()
         return time.perf_counter()
