@@ -190,6 +190,11 @@ def test_a_graph_serves_once() -> None:
     total.backward()
     with pytest.raises(RuntimeError, match="second time"):
         total.backward()
+    for share in (0.0, 1.0):  # by the engine, by the walk
+        total = (model(torch.randn(8, 6)) * (torch.arange(8) % 2 * share + 1 - share)[:, None]).sum()
+        total.backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            total.backward()
 
 
 def test_tensor_and_module_hooks_still_run() -> None:
@@ -299,6 +304,38 @@ def test_saved_tensors_that_are_somebody_elses() -> None:
         return _grads(model)
 
     _same(run)
+
+
+def test_a_function_with_the_name_of_a_rule_is_not_taken_for_it() -> None:
+    class Gelu(torch.autograd.Function):
+        """Couples samples."""
+
+        @staticmethod
+        def forward(ctx, x, factor, unused):
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad + grad.mean(0), None, None
+
+    class Coupled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = _mlp(), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(Gelu.apply(self.body(x), 3, "x"))
+
+    torch.manual_seed(0)
+    plain = Coupled().eval()
+    twin = copy.deepcopy(plain)
+    with skip.compact(twin) as compaction:
+        for model in (plain, twin):
+            _half_won(model(torch.linspace(-1, 1, 48).view(8, 6))).backward()
+    for a, b in zip(_grads(plain), _grads(twin), strict=True):
+        torch.testing.assert_close(b, a)
+    assert compaction.stats.in_full == {"GeluBackward": 1}
 
 
 def test_frozen_and_unused_parameters() -> None:

@@ -26,6 +26,16 @@ class SkipStats:
         self.in_full: Counter[str] = Counter()  # operations that were run in full all the same
         self.reasons: Counter[str] = Counter()  # why a backward pass did not skip
 
+    def count(self, n: int, rows: Survivors | None, reason: str) -> None:
+        """One backward of n samples: of these rows only, or of all for a reason."""
+        self.n_backward += 1
+        self.n_samples += n
+        self.n_samples_backward += n if rows is None else rows.k
+        if rows is None:
+            self.reasons[reason] += 1
+        else:
+            self.n_skipping += 1
+
     def __repr__(self) -> str:
         return f"SkipStats({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
 
@@ -84,23 +94,17 @@ class Backward:
 
     def run(self, leaves: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]) -> list[Tensor | None]:
         """Gradients of ``leaves`` from those of the outputs."""
+        if not self.outputs:
+            raise RuntimeError("Trying to backward through a compacted model's graph a second time; use retain_graph=True the first time")
         roots = [output for output, grad in zip(self.outputs, grads, strict=True) if grad is not None]
         values = [grad for grad in grads if grad is not None]
+        if not values:
+            return [None] * len(leaves)
         edges = frozenset(edge_of(x) for x in self.inputs if x.grad_fn is not None)
         graph = explore(roots, edges)
         rows, reason = self._survivors(graph, values)
-        stats = self.gate.stats
-        stats.n_backward += 1
-        stats.n_samples += values[0].shape[0] if values and values[0].ndim else 1
-        if reason:
-            stats.reasons[reason] += 1
-        if rows is None:
-            stats.n_samples_backward += values[0].shape[0] if values and values[0].ndim else 1
-            found = self._by_engine(graph, roots, values)
-        else:
-            stats.n_samples_backward += rows.k
-            stats.n_skipping += 1
-            found = self._by_walk(graph, edges, roots, values, rows)
+        self.gate.stats.count(len(values[0]) if values[0].ndim else 1, rows, reason)
+        found = self._by_engine(graph, roots, values) if rows is None else self._by_walk(graph, edges, roots, values, rows)
         gradients = [found.pop(id(leaf), None) for leaf in leaves]
         if found:  # leaves the model does not own, such as a tensor its forward closes over
             strays = {id(leaf): leaf for leaf in graph.leaves.values()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
+from sparring.training import layer_rules, shape_rules  # noqa: F401  (they register themselves)
 from sparring.training.node_rules import Node, rule_for, run
 from sparring.training.survivors import Grad, Survivors, nonzero_rows
 
@@ -89,8 +91,8 @@ class Walk:
         while ready and self.n_compact:
             node = ready.pop()
             owner = node, self.owners.pop(node, None)
-            outs = self._visit(node) if node in self.waiting else (None,) * len(edges[node])
-            for edge, out in zip(edges[node], outs, strict=False):
+            outs = self._visit(node) if node in self.waiting else ()
+            for edge, out in zip_longest(edges[node], outs):
                 after = edge[0]
                 if after is None:
                     continue

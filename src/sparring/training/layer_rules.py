@@ -1,0 +1,99 @@
+"""Rules for elementwise operations and layers: see node_rules."""
+
+from __future__ import annotations
+
+import torch
+
+from sparring.training.node_rules import Node, Outs, Values, dims_of, grads, rule, run_on, saved_by, shape_of
+from sparring.training.survivors import Survivors
+
+
+@rule(
+    *("Abs", "Add", "Alias", "Clamp", "ClampMax", "ClampMin", "Clone", "Cos", "Div", "Elu", "Erf", "Exp", "Gelu", "Hardsigmoid"),
+    *("Hardswish", "Hardtanh", "LeakyRelu", "Log", "Log1P", "LogSigmoid", "Maximum", "Minimum", "Mish", "Mul", "NativeDropout"),
+    *("Neg", "Pow", "Reciprocal", "Relu", "Rsqrt", "Rsub", "Sigmoid", "Silu", "Sin", "Softplus", "Sqrt", "Square", "Sub", "Tanh"),
+    *("Threshold", "ToCopy", "Where"),
+)
+def _elementwise(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """Saved tensors broadcast against the result: one runs over the samples iff it is as long there as the result."""
+    saved = {}
+    for name, x in saved_by(node).items():
+        shape = shape_of(node)
+        d = dim - (len(shape) - x.ndim)
+        if d >= 0 and x.shape[d] == shape[dim]:
+            saved[name] = d
+    return grads(run_on(node, values, rows, saved), rows, dim)
+
+
+@rule("MaskedFill")
+def _masked_fill(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """Elementwise where the filling is a plain number; a tensor's gradient would be a sum over everything."""
+    return _elementwise(node, values, rows, dim) if len(node.next_functions) == 1 else None
+
+
+@rule("Softmax", "SafeSoftmax", "LogSoftmax")
+def _softmax(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    (over,) = dims_of(node._saved_dim, len(shape_of(node)))
+    return None if over == dim else _elementwise(node, values, rows, dim)
+
+
+@rule("Addmm", "Mm")
+def _mm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """bias + x @ W, with samples along the rows of x. The edge that carries the bias's gradient sums it."""
+    if dim != 0:
+        return None
+    x, dims = ("mat1", (0, 0, None)) if node.name().startswith("Addmm") else ("self", (0, None))
+    return grads(run_on(node, values, rows, {x: 0} if x in saved_by(node) else {}), rows, dims)
+
+
+@rule("Bmm", "Baddbmm", "MaxPool2DWithIndices", "AvgPool2D", "AdaptiveAvgPool2D", "AdaptiveMaxPool2D")
+def _each(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """One by one along the first dimension, in everything that goes in or comes out."""
+    if dim != 0:
+        return None
+    return grads(run_on(node, values, rows, dict.fromkeys(saved_by(node), 0)), rows, 0)
+
+
+@rule("Convolution")
+def _convolution(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    return None if dim != 0 else grads(run_on(node, values, rows, {"input": 0}), rows, (0, None, None))
+
+
+@rule("NativeLayerNorm", "FusedRmsNorm")
+def _layer_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    if dim >= len(shape_of(node)) - len(node._saved_normalized_shape):
+        return None
+    saved = {name: dim for name in saved_by(node) if name not in ("weight", "bias")}
+    return grads(run_on(node, values, rows, saved), rows, [dim, None, None][: len(node.next_functions)])
+
+
+@rule("NativeGroupNorm")
+def _group_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """By torch's own kernel, since the node remembers the number of samples."""
+    if dim != 0 or values[0] is None or any(edge[0] is None for edge in node.next_functions):
+        return None
+    x, mean, rstd = (rows.take(saved, 0) for saved in (node._saved_input, node._saved_result1, node._saved_result2))
+    sizes = (x.shape[0], node._saved_C, node._saved_HxW, node._saved_group)
+    kernel = torch.ops.aten.native_group_norm_backward
+    outs = kernel(values[0].contiguous(), x.contiguous(), mean, rstd, node._saved_weight, *sizes, [True, True, True])
+    return grads(outs, rows, (0, None, None))
+
+
+@rule("Embedding")
+def _embedding(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    if dim >= node._saved_indices.ndim or node._saved_scale_grad_by_freq:  # the frequencies are those of the whole batch
+        return None
+    return grads(run_on(node, values, rows, {"indices": dim}), rows, (None,))
+
+
+@rule(
+    *("ScaledDotProductFlashAttentionForCpu", "ScaledDotProductFlashAttention", "ScaledDotProductEfficientAttention"),
+    "ScaledDotProductCudnnAttention",
+)
+def _attention(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """(n, heads, T, d); a mask may be shared. The kernels draw dropout by position in the batch, so with it they stay whole."""
+    if dim != 0 or node._saved_dropout_p > 0:
+        return None
+    n = shape_of(node)[0]
+    saved = {name: 0 for name, x in saved_by(node).items() if x.ndim >= 3 and x.shape[0] == n}
+    return grads(run_on(node, values, rows, saved), rows, 0)
