@@ -1,4 +1,4 @@
-# make demo   train softmax and AS-Softmax on data that comes with scikit-learn and compare them
+# make demo   train softmax and AS-Softmax on data that comes with scikit-learn and compare them; then what skipping and rest save
 # make test   lint, types, tests, and the wheel installed into an empty environment
 # make lint   ruff and mypy alone
 # Each makes its own .venv first where there is none. PYTHON=python3.12 make test picks another interpreter.
@@ -13,6 +13,7 @@ JOBS ?= 2
 
 demo: $(VENV)/.lab
 	$(BIN)/python examples/digits.py
+	$(BIN)/python examples/speed.py
 
 test: lint pytest wheel
 
@@ -34,6 +35,7 @@ wheel: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/skip.py
 
 $(VENV)/.torch: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ..." if sys.version_info < (3, 10) else 0)'

@@ -20,4 +20,14 @@ logits = torch.randn(8, 5, requires_grad=True)
 for name in sparring.list_losses():
     target = torch.randint(2, (8, 5)) if name.startswith("multilabel") else torch.randint(5, (8,))
     sparring.make_loss(name)(logits, target).backward()
+model = torch.nn.Linear(5, 3)
+with sparring.skip.compact(model) as compaction:
+    (model(torch.randn(8, 5)) * (torch.arange(8) % 2)[:, None]).sum().backward()
+assert compaction.stats.n_samples_backward == 4, compaction.stats
+try:
+    import sparring.training.loop
+except ImportError as error:
+    assert "sparring[lab]" in str(error), error  # noqa: PT017
+else:
+    raise AssertionError("Accelerate is here: this is not the empty environment")
 sys.stdout.write(f"wheel {sparring.__version__} works with torch {torch.__version__} and entmax alone\n")

@@ -68,3 +68,10 @@ def test_demo_runs() -> None:
         assert column in out
     for name in ("softmax", "as-softmax"):
         assert re.search(rf"│ {name} +│ +\d+\.\d+ ± 0\.00 │ +\d+\.\d+ │( +\d+ % │){{3}}", out), out
+
+
+def test_speed_demo_runs() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "speed.py"), "--epochs", "2", "--seeds", "1"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}).stdout
+    for name in ("softmax", "AS-Softmax", r"\+ AS-Speed", r"\+ skipping", r"\+ skipping, rest", r"\+ auto, rest"):
+        assert re.search(rf"│ {name} +│ +\d+\.\d+ ± 0\.00 │ +\d+\.\d+x │( +\d+ % │){{2}} +\d+ │", out), out

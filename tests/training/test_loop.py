@@ -211,6 +211,24 @@ def test_the_lost_fight_in_the_very_next_batch() -> None:
         assert i in following
 
 
+def test_names_and_defaults_will_do() -> None:
+    by_name, record = run(loss="as-softmax", scorecard=True, epochs=6)
+    by_hand, _ = run(loss=ASSoftmaxLoss(), scorecard=Scorecard(N), epochs=6)
+    assert gap(by_name, by_hand) == 0
+    assert record.totals["n_forward"] < 6 * N
+
+
+def test_sparse_embeddings_train() -> None:
+    ids = torch.randint(0, 9, (40, 3))
+    data = TensorDataset(ids, (ids[:, 0] > 4).long())
+    for skip in ("off", "micro", "rows", "two-pass"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(12, 2).requires_grad_(False))
+        optimizer = torch.optim.SparseAdam([model[0].weight], lr=0.3)
+        record = train(model, "as-softmax", data, batch_size=4, epochs=8, optimizer=optimizer, skip=skip, max_grad_norm=None)
+        assert record.epochs[-1]["won_share"] > 0.9
+
+
 def test_all_may_rest_for_an_epoch() -> None:
     data = TensorDataset(torch.tensor([[9.0, 0.0]] * 8), torch.zeros(8, dtype=torch.long))
     spy = Spy(data)
@@ -392,5 +410,7 @@ def test_errors() -> None:
         run(scorecard=Scorecard(3))
     with pytest.raises(ValueError, match="must have a length"):
         Loop(net(), SoftmaxLoss(), iter([]))
+    with pytest.raises(ValueError, match="one of ours or a name"):
+        Loop(net(), nn.CrossEntropyLoss(), digits_like())
     with pytest.raises(ValueError, match="pass forward="):
         train(net(), SoftmaxLoss(), [{"x": torch.ones(6)}])

@@ -369,6 +369,21 @@ def test_tied_weights() -> None:
     assert not compaction.stats.in_full
 
 
+@pytest.mark.parametrize("won", [0.5, 1.0])
+def test_sparse_gradients_stay_sparse(won: float) -> None:
+    grads = []
+    for compacted in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(12, 3))
+        if compacted:
+            skip.compact(model)
+        out = model(torch.arange(24).view(8, 3) % 9)
+        (out.exp().sum(1) * (torch.arange(8) >= 8 * won)).sum().backward()
+        grads.append(model[0].weight.grad)
+    assert all(grad.is_sparse for grad in grads)
+    torch.testing.assert_close(grads[1].to_dense(), grads[0].to_dense())
+
+
 def test_autocast() -> None:
     def run(model: nn.Module) -> list[torch.Tensor]:
         with torch.autocast("cpu", torch.bfloat16):

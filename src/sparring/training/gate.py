@@ -127,6 +127,8 @@ class Backward:
             return None, "outputs without a common first dimension"
         if rows.n - rows.k <= self.gate.min_dropped * rows.n:
             return None, "few zero rows"
+        if rows.k == 0 and any(getattr(node, "_saved_sparse", False) for node in graph.dependents):
+            return None, "sparse gradients"
         return rows, ""
 
     def _by_engine(self, graph: Graph, roots: list[Tensor], grads: list[Tensor]) -> dict[int, Tensor]:

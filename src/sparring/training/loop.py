@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import send_to_device, set_seed, tqdm
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
@@ -26,14 +24,22 @@ from torch.utils.data import DataLoader
 from sparring.checks import check_count
 from sparring.delta import DeltaSchedule, delta_value
 from sparring.diagnostics import margins
-from sparring.losses import Loss
-from sparring.training import batches, resume
+from sparring.losses import Loss, list_losses, make_loss
+from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.record import Record
 from sparring.training.replicas import Replicas
 from sparring.training.revisit import Indexed, RevisitSampler
 from sparring.training.scorecard import CHECK, Scorecard
 from sparring.training.skip import Look, Skipper
+
+try:
+    from accelerate import Accelerator
+    from accelerate.utils import send_to_device, set_seed, tqdm
+
+    from sparring.training import resume
+except ImportError as error:
+    raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
 
 Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
 
@@ -44,7 +50,7 @@ def linear_schedule(optimizer: Optimizer, total_steps: int, warmup: float = 0.1)
     return LambdaLR(optimizer, lambda step: (step + 1) / up if step < up else max(0.0, (total_steps - step) / max(1, total_steps - up)))
 
 
-def train(model: nn.Module, loss: Loss, data: Any, **settings: Any) -> Record:
+def train(model: nn.Module, loss: Loss | str, data: Any, **settings: Any) -> Record:
     """Train ``model`` on ``data``: ``Loop(model, loss, data, **settings).run()``."""
     return Loop(model, loss, data, **settings).run()
 
@@ -65,7 +71,7 @@ class Loop:
     """
 
     model: nn.Module
-    loss: Loss
+    loss: Loss | str  # one of ours, or its name
     data: Any  # a map-style data set; samples are dicts with "labels", or tuples ending in the target
     _: KW_ONLY
     batch_size: int = 32
@@ -75,7 +81,7 @@ class Loop:
     schedule: Callable[[Optimizer, int], LRScheduler] = linear_schedule
     accumulation: AdaptiveAccumulation | int = 1
     skip: str = "rows"  # off, micro, rows, two-pass or auto: see skip.Skipper
-    scorecard: Scorecard | None = None  # lets samples rest
+    scorecard: Scorecard | bool = False  # lets samples rest; True: one with its defaults
     lengths: Sequence[int] | None = None  # of the samples, to batch similar ones
     forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = batches.forward
     collate: Callable[[list[Any]], Any] | None = None
@@ -100,11 +106,16 @@ class Loop:
         for name in ("eval_every", "save_every", "patience"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+        self.objective = make_loss(self.loss) if isinstance(self.loss, str) else self.loss
+        if not isinstance(self.objective, Loss):
+            raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
         self.samples = Indexed(self.data)
         self.engine = self.accelerator or Accelerator()
         self.device = self.engine.device
         self.replicas = Replicas(self.device)
-        self.card = self.scorecard or Scorecard(len(self.data), max_rest=0)
+        self.card = (
+            self.scorecard if isinstance(self.scorecard, Scorecard) else Scorecard(len(self.data), max_rest=2 if self.scorecard else 0)
+        )
         if self.card.n_samples != len(self.data):
             raise ValueError(f"the scorecard is for {self.card.n_samples} samples, the data set has {len(self.data)}")
         self.sampler = RevisitSampler(
@@ -123,7 +134,7 @@ class Loop:
         set_seed(self.seed + self.replicas.rank)
         self.net = self.engine.prepare_model(self.model, evaluation_mode=True)
         self.replicas.same([*self.model.parameters(), *self.model.buffers()])
-        self.loss.to(self.device)
+        self.objective.to(self.device)
         optimizer = self.optimizer or AdamW([p for p in self.model.parameters() if p.requires_grad], lr=self.lr)
         self.lr_schedule = self.schedule(optimizer, self.total_steps)
         self.stepper = self.engine.prepare_optimizer(optimizer)
@@ -193,7 +204,7 @@ class Loop:
 
     def _look(self, batch: Any) -> Look:
         logits, target = self.forward(self.net, batch)
-        return Look(logits, target, self.loss.rows(logits, target))
+        return Look(logits, target, self.objective.rows(logits, target))
 
     def _fight(self, parts: list[Part]) -> None:
         """Forward, and backward unless the forward shows it won."""
@@ -219,13 +230,13 @@ class Loop:
         self.record.checked(seen, time.perf_counter() - begun)
 
     def _note(self, seen: Look, index: Tensor) -> None:
-        if self.scorecard is not None:
-            margin = margins(seen.logits.detach(), seen.target, self.loss.ignore_index).reshape(len(index), -1)
+        if self.scorecard:
+            margin = margins(seen.logits.detach(), seen.target, self.objective.ignore_index).reshape(len(index), -1)
             weakest = margin.nan_to_num(torch.inf).amin(1)  # of a sample's rows, ignored ones left out
             self.card.update(index, ~seen.lost(), weakest.masked_fill(weakest.isinf(), torch.nan), self._delta())
 
     def _delta(self) -> float:
-        return delta_value(getattr(self.loss, "delta", 0.0))
+        return delta_value(getattr(self.objective, "delta", 0.0))
 
     # ------------------------------------------------------------ one window
 
@@ -243,7 +254,7 @@ class Loop:
 
     def _follow(self, n_done: int) -> None:
         """Learning rate and δ go by planned batches; those who rest count as consumed."""
-        delta = getattr(self.loss, "delta", None)
+        delta = getattr(self.objective, "delta", None)
         for _ in range(n_done - self.n_done):
             self.lr_schedule.step()
             if isinstance(delta, DeltaSchedule):

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 def _parts(loop: Loop) -> dict[str, Any]:
     """What has a state of its own."""
-    parts = {"model": loop.model, "optimizer": loop.stepper, "schedule": loop.lr_schedule, "loss": loop.loss}
+    parts = {"model": loop.model, "optimizer": loop.stepper, "schedule": loop.lr_schedule, "loss": loop.objective}
     parts |= {"accumulation": loop.windows, "scorecard": loop.card, "record": loop.record}
     return parts if loop.engine.scaler is None else parts | {"scaler": loop.engine.scaler}
 
 
 def _identity(loop: Loop) -> dict[str, Any]:
     """What must not change between stop and start."""
-    settings = {name: value for name, value in loop.loss.settings().items() if isinstance(value, (int, float, str))}
+    settings = {name: value for name, value in loop.objective.settings().items() if isinstance(value, (int, float, str))}
     named = {name: getattr(loop, name) for name in ("batch_size", "epochs", "seed")}
-    return named | {"samples": len(loop.data), "processes": loop.replicas.size, "loss": {"name": loop.loss.name, **settings}}
+    return named | {"samples": len(loop.data), "processes": loop.replicas.size, "loss": {"name": loop.objective.name, **settings}}
 
 
 def save(loop: Loop, position: int) -> None:

@@ -90,6 +90,7 @@ class Skipper:
         self.costs = Costs(two_pass=not batch_norms) if mode == "auto" else None
         self.n_passes = 0
         self._reached: list[Tensor] | None = None
+        self._sparse = any(getattr(module, "sparse", False) is True for module in model.modules())  # zeros would be dense ones
         self._device = next((parameter.device.type for parameter in model.parameters()), "cpu")
 
     def close(self) -> None:
@@ -107,12 +108,12 @@ class Skipper:
         if form == "two-pass":
             seen = self.score(look, batch)
             lost = seen.lost().nonzero().squeeze(1)
-            fighting = look(cut(batch, lost)) if len(lost) else None
+            fighting = look(cut(batch, lost)) if len(lost) else look(batch) if self._sparse else None
             if self._reached is None:
                 self._reached = reached((fighting or look(batch)).rows.value)
         else:
             seen = look(batch)
-            won = self.mode != "off" and not bool(seen.rows.active.any())
+            won = self.mode != "off" and not self._sparse and not bool(seen.rows.active.any())
             fighting = None if won else seen
             if won:
                 self._reached = reached(seen.rows.value)
