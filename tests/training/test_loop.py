@@ -21,6 +21,7 @@ from torch.utils.data import Dataset, TensorDataset
 from sparring import AdaptiveDelta, ASSoftmaxLoss, MultilabelASSoftmaxLoss, SoftmaxLoss, WarmupDelta
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.loop import Loop, train
+from sparring.training.schedules import SCHEDULES
 from tests.training.models import make
 
 N = 96
@@ -56,7 +57,7 @@ def test_is_the_plain_loop_where_nothing_is_on() -> None:
     model, data = net(), digits_like()
     loop = Loop(model, SoftmaxLoss(), data, batch_size=8, epochs=4)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-    schedule = loop.schedule(optimizer, loop.total_steps)
+    schedule = loop.make_schedule(optimizer, loop.total_steps)
     torch.manual_seed(0)
     for _ in range(4):
         for batch in loop.sampler:
@@ -300,6 +301,19 @@ def test_lower_may_be_better() -> None:
     assert record.best["loss"] == 0.3
 
 
+@pytest.mark.parametrize(("name", "half", "end"), [("linear", 0.5, 0.0), ("cosine", 0.5, 0.0), ("constant", 1.0, 1.0)])
+def test_schedules(name: str, half: float, end: float) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(()))], lr=1.0)
+    schedule, rates = SCHEDULES[name](optimizer, 110, 10 / 110), []
+    for _ in range(110):
+        rates.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    assert rates[:10] == pytest.approx([i / 10 for i in range(1, 11)])
+    assert rates[60] == pytest.approx(half)
+    assert schedule.get_last_lr()[0] == pytest.approx(end)
+
+
 def test_workers_change_nothing() -> None:
     settings = {"scorecard": Scorecard(N, earn=1), "epochs": 3}
     here, _ = run(**settings)
@@ -410,6 +424,10 @@ def test_errors() -> None:
         run(scorecard=Scorecard(3))
     with pytest.raises(ValueError, match="must have a length"):
         Loop(net(), SoftmaxLoss(), iter([]))
+    with pytest.raises(ValueError, match="accumulation= for that"):
+        Loop(net(), SoftmaxLoss(), digits_like(), accelerator=Accelerator(gradient_accumulation_steps=2))
+    with pytest.raises(ValueError, match="known: linear, cosine, constant"):
+        run(schedule="step")
     with pytest.raises(ValueError, match="one of ours or a name"):
         Loop(net(), nn.CrossEntropyLoss(), digits_like())
     with pytest.raises(ValueError, match="pass forward="):

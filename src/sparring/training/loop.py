@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from sparring.checks import check_count
@@ -30,24 +30,20 @@ from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulat
 from sparring.training.record import Record
 from sparring.training.replicas import Replicas
 from sparring.training.revisit import Indexed, RevisitSampler
+from sparring.training.schedules import SCHEDULES
 from sparring.training.scorecard import CHECK, Scorecard
 from sparring.training.skip import Look, Skipper
 
 try:
     from accelerate import Accelerator
-    from accelerate.utils import send_to_device, set_seed, tqdm
+    from accelerate.utils import DistributedType, send_to_device, set_seed, tqdm
 
     from sparring.training import resume
 except ImportError as error:
     raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
 
+PLAIN = {getattr(DistributedType, name) for name in ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "MULTI_XPU", "MULTI_MLU", "MULTI_MUSA")}
 Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
-
-
-def linear_schedule(optimizer: Optimizer, total_steps: int, warmup: float = 0.1) -> LRScheduler:
-    """Up over a first share of the steps, then down to 0."""
-    up = max(1, round(warmup * total_steps))
-    return LambdaLR(optimizer, lambda step: (step + 1) / up if step < up else max(0.0, (total_steps - step) / max(1, total_steps - up)))
 
 
 def train(model: nn.Module, loss: Loss | str, data: Any, **settings: Any) -> Record:
@@ -78,7 +74,7 @@ class Loop:
     epochs: int = 3
     optimizer: Optimizer | None = None  # AdamW with lr
     lr: float = 5e-5
-    schedule: Callable[[Optimizer, int], LRScheduler] = linear_schedule
+    schedule: Callable[[Optimizer, int], LRScheduler] | str = "linear"  # or cosine, constant
     accumulation: AdaptiveAccumulation | int = 1
     skip: str = "rows"  # off, micro, rows, two-pass or auto: see skip.Skipper
     scorecard: Scorecard | bool = False  # lets samples rest; True: one with its defaults
@@ -109,8 +105,15 @@ class Loop:
         self.objective = make_loss(self.loss) if isinstance(self.loss, str) else self.loss
         if not isinstance(self.objective, Loss):
             raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
+        if isinstance(self.schedule, str) and self.schedule not in SCHEDULES:
+            raise ValueError(f'no schedule named "{self.schedule}"; known: {", ".join(SCHEDULES)}, or a function of optimizer and steps')
+        self.make_schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
         self.samples = Indexed(self.data)
         self.engine = self.accelerator or Accelerator()
+        if self.engine.gradient_accumulation_steps != 1:
+            raise ValueError("leave the Accelerator's gradient_accumulation_steps at 1; the loop has accumulation= for that")
+        if self.engine.distributed_type not in PLAIN:
+            raise ValueError(f"the loop keeps a whole model on every process; {self.engine.distributed_type} does not")
         self.device = self.engine.device
         self.replicas = Replicas(self.device)
         self.card = (
@@ -136,7 +139,7 @@ class Loop:
         self.replicas.same([*self.model.parameters(), *self.model.buffers()])
         self.objective.to(self.device)
         optimizer = self.optimizer or AdamW([p for p in self.model.parameters() if p.requires_grad], lr=self.lr)
-        self.lr_schedule = self.schedule(optimizer, self.total_steps)
+        self.lr_schedule = self.make_schedule(optimizer, self.total_steps)
         self.stepper = self.engine.prepare_optimizer(optimizer)
         self.stepper.zero_grad()
         self.skipper = Skipper(self.model, self.skip)
@@ -168,6 +171,7 @@ class Loop:
         loader = DataLoader(
             self.samples, batch_sampler=self.sampler, collate_fn=self.collate, num_workers=self.workers, generator=generator
         )
+        self.clock = time.perf_counter()
         for position, batch in enumerate(loader if len(self.sampler) else (), start):
             part = batches.split_index(send_to_device(batch, self.device))
             if self.sampler.kind(position) == CHECK:
@@ -177,6 +181,7 @@ class Loop:
                 self.carried = []
             if self.windows.should_step:
                 self._step(self.sampler.progress(position))
+            self._tick()
             self._pause(position + 1)
             if self.record.done:
                 return
@@ -192,6 +197,7 @@ class Loop:
             self._step(through)
         self._follow(through)
         self.card.sync()
+        self._tick()
         self._say(self.record.end(delta=self._delta(), accumulation=self.windows.steps, lr=self.lr_schedule.get_last_lr()[0]))
         if self.evaluate is not None and (self.eval_every is None or self._crossed(self.eval_every)):
             self._evaluate()
@@ -208,7 +214,6 @@ class Loop:
 
     def _fight(self, parts: list[Part]) -> None:
         """Forward, and backward unless the forward shows it won."""
-        begun = time.perf_counter()
         passes = [self.skipper.look(self._look, batch, batches.cut) for batch, _ in parts]
         counts = [done.seen.counts() for done in passes]
         n_all, n_won, mass = self.replicas.sum([sum(c.n_valid for c in counts), sum(c.n_won for c in counts), sum(c.mass for c in counts)])
@@ -216,18 +221,16 @@ class Loop:
         for done, count, (_, index) in zip(passes, counts, parts, strict=True):
             n_backward = self.skipper.backward(done, scale, self.engine.backward)
             self._note(done.seen, index)
-            self.record.fought(done, count, n_backward, time.perf_counter() - begun)
-            begun = time.perf_counter()
+            self.record.fought(done, count, n_backward)
 
     def _check(self, batch: Any, index: Tensor) -> None:
         """Forward without gradients; who turns out lost fights in the next batch."""
-        begun = time.perf_counter()
         seen = self.skipper.score(self._look, batch)
         self._note(seen, index)
         lost = seen.lost().nonzero().squeeze(1)
         if len(lost):
             self.carried.append((batches.cut(batch, lost), index[lost]))
-        self.record.checked(seen, time.perf_counter() - begun)
+        self.record.checked(seen)
 
     def _note(self, seen: Look, index: Tensor) -> None:
         if self.scorecard:
@@ -271,6 +274,13 @@ class Loop:
         if self.record.done or self._crossed(self.save_every):
             resume.save(self, position)
         self.n_paused = self.n_done
+        self.clock = time.perf_counter()
+
+    def _tick(self) -> None:
+        """Seconds of training: everything but evaluating and saving."""
+        now = time.perf_counter()
+        self.record.spent(now - self.clock)
+        self.clock = now
 
     def _crossed(self, every: int | None) -> bool:
         return every is not None and self.n_done // every > self.n_paused // every

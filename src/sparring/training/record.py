@@ -17,7 +17,7 @@ def _zero() -> dict[str, float]:
 @dataclass
 class Record:
     """``totals`` and each epoch count samples forwarded (twice where they were scored first), samples that had a
-    backward, updates, rows looked at, rows won, and seconds spent looking and going backward."""
+    backward, updates, rows looked at, rows won, and seconds of training, evaluation and saving left out."""
 
     epochs: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
@@ -38,16 +38,19 @@ class Record:
             self.current[name] += value
             self.totals[name] += value
 
-    def _looked(self, counts: Counts, n_forward: int, n_backward: int, seconds: float) -> None:
+    def _looked(self, counts: Counts, n_forward: int, n_backward: int) -> None:
         self._add(n_rows=counts.n_valid, n_won=counts.n_won, mass=counts.mass, loss=counts.loss)
-        self._add(n_forward=n_forward, n_backward=n_backward, seconds=seconds)
+        self._add(n_forward=n_forward, n_backward=n_backward)
 
-    def fought(self, done: Pass, counts: Counts, n_backward: int, seconds: float) -> None:
+    def fought(self, done: Pass, counts: Counts, n_backward: int) -> None:
         again = len(done.fighting.target) if done.form == "two-pass" and done.fighting is not None else 0
-        self._looked(counts, len(done.seen.target) + again, n_backward, seconds)
+        self._looked(counts, len(done.seen.target) + again, n_backward)
 
-    def checked(self, seen: Look, seconds: float) -> None:
-        self._looked(seen.counts(), len(seen.target), 0, seconds)
+    def checked(self, seen: Look) -> None:
+        self._looked(seen.counts(), len(seen.target), 0)
+
+    def spent(self, seconds: float) -> None:
+        self._add(seconds=seconds)
 
     def stepped(self) -> None:
         self._add(n_updates=1)

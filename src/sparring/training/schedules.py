@@ -1,0 +1,34 @@
+"""Learning-rate schedules over planned batches, by name. Each is a function of the optimizer and the number of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
+WARMUP = 0.1  # share of the steps over which the rate rises
+
+
+def _warmed(total_steps: int, warmup: float, after: Callable[[float], float]) -> Callable[[int], float]:
+    up = max(1, round(warmup * total_steps))
+    return lambda step: (step + 1) / up if step < up else after(min(1.0, (step - up) / max(1, total_steps - up)))
+
+
+def linear_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
+    """Up over a first share of the steps, then down to 0."""
+    return LambdaLR(optimizer, _warmed(total_steps, warmup, lambda done: 1 - done))
+
+
+def cosine_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
+    """Up over a first share of the steps, then down to 0 along half a cosine."""
+    return LambdaLR(optimizer, _warmed(total_steps, warmup, lambda done: 0.5 + 0.5 * math.cos(math.pi * done)))
+
+
+def constant_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
+    """Up over a first share of the steps, then level."""
+    return LambdaLR(optimizer, _warmed(total_steps, warmup, lambda _: 1.0))
+
+
+SCHEDULES = {"linear": linear_schedule, "cosine": cosine_schedule, "constant": constant_schedule}
