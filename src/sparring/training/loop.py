@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from sparring.checks import check_count
@@ -30,19 +29,19 @@ from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulat
 from sparring.training.record import Record
 from sparring.training.replicas import Replicas
 from sparring.training.revisit import Indexed, RevisitSampler
-from sparring.training.schedules import SCHEDULES
+from sparring.training.schedules import Schedule, find_schedule
 from sparring.training.scorecard import CHECK, Scorecard
 from sparring.training.skip import Look, Skipper
 
 try:
     from accelerate import Accelerator
-    from accelerate.utils import DistributedType, send_to_device, set_seed, tqdm
+    from accelerate.utils import send_to_device, set_seed, tqdm
 
     from sparring.training import resume
 except ImportError as error:
     raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
 
-PLAIN = {getattr(DistributedType, name) for name in ("NO", "MULTI_CPU", "MULTI_GPU", "MULTI_NPU", "MULTI_XPU", "MULTI_MLU", "MULTI_MUSA")}
+SHARDED = ("DEEPSPEED", "FSDP", "MEGATRON_LM")
 Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
 
 
@@ -74,7 +73,7 @@ class Loop:
     epochs: int = 3
     optimizer: Optimizer | None = None  # AdamW with lr
     lr: float = 5e-5
-    schedule: Callable[[Optimizer, int], LRScheduler] | str = "linear"  # or cosine, constant
+    schedule: Schedule | str = "linear"  # or cosine, constant
     accumulation: AdaptiveAccumulation | int = 1
     skip: str = "rows"  # off, micro, rows, two-pass or auto: see skip.Skipper
     scorecard: Scorecard | bool = False  # lets samples rest; True: one with its defaults
@@ -105,28 +104,24 @@ class Loop:
         self.objective = make_loss(self.loss) if isinstance(self.loss, str) else self.loss
         if not isinstance(self.objective, Loss):
             raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
-        if isinstance(self.schedule, str) and self.schedule not in SCHEDULES:
-            raise ValueError(f'no schedule named "{self.schedule}"; known: {", ".join(SCHEDULES)}, or a function of optimizer and steps')
-        self.make_schedule = SCHEDULES[self.schedule] if isinstance(self.schedule, str) else self.schedule
+        self.make_schedule = find_schedule(self.schedule)
         self.samples = Indexed(self.data)
         self.engine = self.accelerator or Accelerator()
         if self.engine.gradient_accumulation_steps != 1:
             raise ValueError("leave the Accelerator's gradient_accumulation_steps at 1; the loop has accumulation= for that")
-        if self.engine.distributed_type not in PLAIN:
+        if self.engine.distributed_type.value in SHARDED:
             raise ValueError(f"the loop keeps a whole model on every process; {self.engine.distributed_type} does not")
         self.device = self.engine.device
         self.replicas = Replicas(self.device)
-        self.card = (
-            self.scorecard if isinstance(self.scorecard, Scorecard) else Scorecard(len(self.data), max_rest=2 if self.scorecard else 0)
-        )
+        resting = Scorecard(len(self.data)) if self.scorecard else Scorecard(len(self.data), max_rest=0)
+        self.card = self.scorecard if isinstance(self.scorecard, Scorecard) else resting
         if self.card.n_samples != len(self.data):
             raise ValueError(f"the scorecard is for {self.card.n_samples} samples, the data set has {len(self.data)}")
         self.sampler = RevisitSampler(
             self.card, self.batch_size, lengths=self.lengths, seed=self.seed, rank=self.replicas.rank, world_size=self.replicas.size
         )
         self.total_steps = self.epochs * self.sampler.n_planned
-        steps = self.accumulation
-        self.windows = ConstantAccumulation(steps) if isinstance(steps, int) else steps
+        self.windows = ConstantAccumulation(self.accumulation) if isinstance(self.accumulation, int) else self.accumulation
         self.record = Record()
         self.carried: list[Part] = []  # found lost when checked; they fight in the next batch
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
+Schedule = Callable[[Optimizer, int], LRScheduler]
+
 WARMUP = 0.1  # share of the steps over which the rate rises
 
 
@@ -31,4 +33,13 @@ def constant_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WA
     return LambdaLR(optimizer, _warmed(total_steps, warmup, lambda _: 1.0))
 
 
-SCHEDULES = {"linear": linear_schedule, "cosine": cosine_schedule, "constant": constant_schedule}
+SCHEDULES: dict[str, Schedule] = {"linear": linear_schedule, "cosine": cosine_schedule, "constant": constant_schedule}
+
+
+def find_schedule(schedule: Schedule | str) -> Schedule:
+    """A schedule by its name, or as it is."""
+    if not isinstance(schedule, str):
+        return schedule
+    if schedule not in SCHEDULES:
+        raise ValueError(f'no schedule named "{schedule}"; known: {", ".join(SCHEDULES)}, or a function of optimizer and steps')
+    return SCHEDULES[schedule]
