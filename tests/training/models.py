@@ -67,11 +67,24 @@ def _bert(**settings: Any) -> dict[str, Any]:
     return {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48} | settings
 
 
-def _tokens(n_special: int = 0) -> dict[str, Tensor]:
+def _tokens() -> dict[str, Tensor]:
     ids = torch.randint(1, 50, (N, 9))
     mask = torch.ones_like(ids)
     mask[::3, 6:] = 0
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def _both(**settings: Any) -> dict[str, Any]:
+    """For an encoder and a decoder."""
+    return {"d_model": 32} | {f"{side}_{name}": value for name, value in settings.items() for side in ("encoder", "decoder")}
+
+
+def _image() -> dict[str, Any]:
+    return {"image_size": 8, "patch_size": 2, "hidden_dropout_prob": 0.1}
+
+
+def _images() -> dict[str, Tensor]:
+    return {"pixel_values": torch.randn(N, 3, 8, 8)}
 
 
 def _cnn(norm: Callable[[int], nn.Module]) -> nn.Module:
@@ -106,20 +119,35 @@ CASES: dict[str, Callable[[], Case]] = {
         ),
         _tokens(),
     ),
-    "vit": lambda: Case(
-        transformers.ViTForImageClassification(
+    "deberta": lambda: Case(
+        transformers.DebertaV2ForSequenceClassification(
+            _config("DebertaV2Config", relative_attention=True, pos_att_type=["p2c", "c2p"], max_position_embeddings=16, **_bert())
+        ),
+        _tokens(),
+    ),
+    "llama": lambda: Case(
+        transformers.LlamaForSequenceClassification(_config("LlamaConfig", num_key_value_heads=2, pad_token_id=0, **_bert())), _tokens()
+    ),
+    "bart": lambda: Case(
+        transformers.BartForSequenceClassification(
             _config(
-                "ViTConfig",
-                hidden_size=32,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=48,
-                image_size=8,
-                patch_size=4,
-                hidden_dropout_prob=0.1,
+                "BartConfig", vocab_size=60, max_position_embeddings=16, eos_token_id=2, **_both(layers=1, attention_heads=4, ffn_dim=48)
             )
         ),
-        {"pixel_values": torch.randn(N, 3, 8, 8)},
+        {"input_ids": torch.cat([torch.randint(3, 50, (N, 8)), torch.full((N, 1), 2)], 1)},
+    ),
+    "vit": lambda: Case(transformers.ViTForImageClassification(_config("ViTConfig", **_image(), **_bert())), _images()),
+    "swin": lambda: Case(
+        transformers.SwinForImageClassification(
+            _config("SwinConfig", **_image(), embed_dim=16, depths=[2], num_heads=[2], window_size=2, drop_path_rate=0.1)
+        ),
+        _images(),
+    ),
+    "convnext": lambda: Case(
+        transformers.ConvNextForImageClassification(
+            _config("ConvNextConfig", hidden_sizes=[16, 32], depths=[1, 1], num_stages=2, patch_size=2, drop_path_rate=0.1)
+        ),
+        _images(),
     ),
     "cnn": lambda: Case(_cnn(lambda _: nn.Identity()), {"input": torch.randn(N, 3, 12, 12)}),
     "group-norm": lambda: Case(_cnn(lambda c: nn.GroupNorm(4, c)), {"input": torch.randn(N, 3, 12, 12)}),

@@ -37,16 +37,21 @@ def _softmax(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | No
     return None if over == dim else _elementwise(node, values, rows, dim)
 
 
-@rule("Addmm", "Mm")
-def _mm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    """bias + x @ W, with samples along the rows of x. The edge that carries the bias's gradient sums it."""
-    if dim != 0:
-        return None
-    x, dims = ("mat1", (0, 0, None)) if node.name().startswith("Addmm") else ("self", (0, None))
-    return grads(run_on(node, values, rows, {x: 0} if x in saved_by(node) else {}), rows, dims)
+@rule("Addmm", "Mm", "Bmm", "Baddbmm")
+def _product(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """(bias +) a @ b, one or a batch of them. Samples may be whole products, or rows of a, or columns of b; the edge that carries the
+    bias's gradient sums it."""
+    a, b = {"Add": ("mat1", "mat2"), "Bad": ("batch1", "batch2")}.get(node.name()[:3], ("self", "mat2"))
+    batch = len(shape_of(node)) - 2
+    cut_a, cut_b = (dim if dim <= batch else None), (dim if dim != batch else None)
+    cuts = {name: d for name, d in ((a, cut_a), (b, cut_b)) if d is not None and name in saved_by(node)}
+    return grads(run_on(node, values, rows, cuts), rows, [dim, cut_a, cut_b][-len(node.next_functions) :])
 
 
-@rule("Bmm", "Baddbmm", "MaxPool2DWithIndices", "AvgPool2D", "AdaptiveAvgPool2D", "AdaptiveMaxPool2D")
+@rule(
+    *("MaxPool2DWithIndices", "AvgPool2D", "AdaptiveAvgPool2D", "AdaptiveMaxPool2D"),
+    *("MaxPool3DWithIndices", "AvgPool3D", "AdaptiveAvgPool3D", "AdaptiveMaxPool3D"),
+)
 def _each(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """One by one along the first dimension, in everything that goes in or comes out."""
     if dim != 0:
@@ -77,6 +82,14 @@ def _group_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs |
     kernel = torch.ops.aten.native_group_norm_backward
     outs = kernel(values[0].contiguous(), x.contiguous(), mean, rstd, node._saved_weight, *sizes, [True, True, True])
     return grads(outs, rows, (0, None, None))
+
+
+@rule("NativeBatchNorm", "CudnnBatchNorm")
+def _batch_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """By running statistics samples do not meet; by their own they do."""
+    if dim != 0 or node._saved_training:
+        return None
+    return grads(run_on(node, values, rows, {"input": 0}), rows, (0, None, None))
 
 
 @rule("Embedding")

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from sparring.training.node_rules import Node, Outs, Values, cut, dims_of, grads, rule, run, shape_of, signed
+from sparring.training.node_rules import Node, Outs, Values, cut, dims_of, grads, rule, run, run_on, shape_of, signed
 from sparring.training.survivors import Grad, Survivors
 
 
@@ -85,6 +85,82 @@ def _split(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None
     return [Grad(torch.stack(parts, along) if stacked else torch.cat(parts, along), rows, dim + (stacked and along <= dim))]
 
 
+@rule("Roll", "Flip", "Cumsum", "ConstantPadNd")
+def _along_others(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """Whatever moves along other dimensions than the samples'."""
+    ndim = len(shape_of(node))
+    if hasattr(node, "_saved_pad"):
+        along = tuple(range(ndim - len(node._saved_pad) // 2, ndim))
+    else:
+        along = dims_of(node._saved_dim if hasattr(node, "_saved_dim") else node._saved_dims, ndim)
+    return grads(run(node, values), rows, dim) if along and dim not in along else None
+
+
+@rule("Repeat")
+def _repeat(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    """Sums what was repeated. Samples are entries of what was, or the repeats themselves."""
+    repeats, shape = tuple(node._saved_repeats), node._saved_self_sym_sizes
+    (grad,) = values
+    shape = (*(1,) * (len(repeats) - len(shape)), *shape)
+    of_repeats = repeats[dim] != 1
+    if grad is None or (of_repeats and repeats[dim] % (rows.before * rows.n)):
+        return None
+    count = (*repeats[:dim], repeats[dim] // rows.n * rows.k, *repeats[dim + 1 :]) if of_repeats else repeats
+    sizes = shape if of_repeats else cut(shape, rows, dim)
+    pairs = [size for pair in zip(count, sizes, strict=True) for size in pair]
+    total = grad.reshape(pairs).sum(tuple(range(0, len(pairs), 2)))
+    return [Grad(total) if of_repeats else Grad(total, rows, dim)]
+
+
+@rule("Gather")
+def _gather(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    (along,) = dims_of(node._saved_dim, len(shape_of(node)))
+    fits = along != dim and node._saved_self.shape[dim] == shape_of(node)[dim]
+    return grads(run_on(node, values, rows, {"self": dim, "index": dim}), rows, dim) if fits else None
+
+
+@rule("IndexSelect")
+def _index_select(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    shape = node._saved_self_sym_sizes
+    (along,) = dims_of(node._saved_dim, len(shape))
+    if along == dim:
+        return None
+    return [Grad(torch.ops.aten.index_select_backward(values[0], cut(shape, rows, dim), along, node._saved_index), rows, dim)]
+
+
+@rule("Glu")
+def _glu(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    (along,) = dims_of(node._saved_dim, len(shape_of(node)))
+    return None if along == dim else grads(run_on(node, values, rows, {"self": dim}), rows, dim)
+
+
+def _before_reduction(node: Node, dim: int, ndim: int) -> tuple[list[int], int | None]:
+    """Which dimensions a reduction runs over, and where the samples were before it: None where it runs over them."""
+    over = sorted(dims_of(node._saved_dim or range(ndim), ndim))
+    for d in () if node._saved_keepdim else over:
+        dim += d <= dim
+    return over, None if dim in over else dim
+
+
+@rule("Amax", "Amin", "LinalgVectorNorm", "Logsumexp")
+def _reduce_by_result(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    _, before = _before_reduction(node, dim, node._saved_self.ndim)
+    return None if before is None else grads(run_on(node, values, rows, {"self": before, "result": dim}), rows, before)
+
+
+@rule("Max", "Min")
+def _select_one(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+    if not hasattr(node, "_saved_dim"):
+        return None
+    shape = node._saved_self_sym_sizes
+    (over,), before = _before_reduction(node, dim, len(shape))
+    if before is None:
+        return None
+    indices = rows.take(node._saved_indices, dim)
+    kernel = torch.ops.aten.value_selecting_reduction_backward
+    return [Grad(kernel(values[0], over, indices, cut(shape, rows, before), node._saved_keepdim), rows, before)]
+
+
 @rule("Sum", "Mean")
 def _reduce(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """Over other dimensions than the samples'."""
@@ -92,12 +168,11 @@ def _reduce(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | Non
     if not hasattr(node, "_saved_dim") or grad is None:
         return None
     shape = node._saved_self_sym_sizes
-    over = sorted(dims_of(node._saved_dim or range(len(shape)), len(shape)))
+    over, before = _before_reduction(node, dim, len(shape))
+    if before is None:
+        return None
     for d in () if node._saved_keepdim else over:
         grad = grad.unsqueeze(d)
-        dim += d <= dim
-    if dim in over:
-        return None
     if node.name().startswith("Mean"):
         grad = grad / math.prod(shape[d] for d in over)
-    return [Grad(grad.expand(cut(shape, rows, dim)), rows, dim)]
+    return [Grad(grad.expand(cut(shape, rows, before)), rows, before)]
