@@ -208,7 +208,7 @@ def show(report: dict[str, Any], console: Console) -> None:
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the encoder at 0, 75 and 90 %% won only")
-    parser.add_argument("--repeats", type=int, default=8, help="steps of each contestant (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=12, help="steps of each contestant (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes (default: %(default)s)")
     args = parser.parse_args(argv)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,21 +23,30 @@ Values = Sequence[Tensor | None]
 Outs = Sequence[Grad | None]
 Rule = Callable[[Node, Values, Survivors, int], Outs | None]
 
-_RULES: dict[str, Rule] = {}
+
+class Kind(NamedTuple):
+    """A kind of node that has a rule."""
+
+    rule: Rule
+    several: bool  # the operation has several results, so the node takes several gradients
+    broadcasts: bool  # what went in may have been smaller than what came out, or of another dtype
+
+
+_KINDS: dict[str, Kind] = {}
 
 
 @cache
-def rule_for(name: str) -> Rule | None:
+def kind_of(name: str) -> Kind | None:
     """The rule for a kind of node. Overloads (``MulBackward0`` by tensor, ``MulBackward1`` by scalar) share one.
 
     Only torch's own nodes have a number: a Function somebody called ``Mul`` in Python gives a ``MulBackward``.
     """
-    return _RULES.get(re.sub(r"Backward\d+$", "", name))
+    return _KINDS.get(re.sub(r"Backward\d+$", "", name))
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str, several: bool = False, broadcasts: bool = False) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(names, rule))
+        _KINDS.update(dict.fromkeys(names, Kind(rule, several, broadcasts)))
         return rule
 
     return register

@@ -22,7 +22,7 @@ def _reshape(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | No
     return None
 
 
-@rule("Expand")
+@rule("Expand", broadcasts=True)
 def _expand(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """The edge sums what was repeated."""
     return grads(values, rows, dim)
@@ -72,7 +72,7 @@ def _join(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     return grads(run(node, values), rows, dim)
 
 
-@rule("Split", "SplitWithSizes", "Unbind")
+@rule("Split", "SplitWithSizes", "Unbind", several=True)
 def _split(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """Joins the parts' gradients again, with zeros for parts nobody used."""
     stacked = node.name().startswith("Unbind")
@@ -148,7 +148,7 @@ def _reduce_by_result(node: Node, values: Values, rows: Survivors, dim: int) -> 
     return None if before is None else grads(run_on(node, values, rows, {"self": before, "result": dim}), rows, before)
 
 
-@rule("Max", "Min")
+@rule("Max", "Min", several=True)
 def _select_one(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     if not hasattr(node, "_saved_dim"):
         return None
