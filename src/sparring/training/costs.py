@@ -5,6 +5,7 @@ from __future__ import annotations
 WARM_UP = 3  # full passes measured (after a first one that is not) before anything else is tried
 SMOOTHING = 0.2
 GAIN = 0.98  # a form must promise at least this part of a full pass's time
+NEAR = 1.15  # a form not measured yet is tried if it promises to be no further off: scoring may be cheaper than a forward
 FORGET = 0.998  # per pass, so that a form that did not pay is tried again some hundred passes later
 
 
@@ -49,16 +50,16 @@ class Costs:
 
     def walk(self, seconds: float, kept: float) -> None:
         """A backward on a share of the samples."""
-        self.excess = self._excess("walk", self.excess, seconds / self._walk(kept))
+        self.excess = self._excess("rows", self.excess, seconds / self._walk(kept))
 
     def two(self, seconds: float, kept: float) -> None:
         """A two-pass look and its backward."""
-        self.excess_two = self._excess("two", self.excess_two, seconds / self._two(kept))
+        self.excess_two = self._excess("two-pass", self.excess_two, seconds / self._two(kept))
 
     def _excess(self, form: str, old: float, measured: float) -> float:
-        """The first measurement counts whole, later ones smoothed."""
-        n = self._n[form] = self._n.get(form, 0) + 1
-        return measured if n == 1 else old + 2 * SMOOTHING * (measured - old)
+        """The first measurement warms up, the second counts whole, later ones smoothed."""
+        n = self._n[form] = self._n.get(form, -1) + 1
+        return old if n == 0 else measured if n == 1 else old + 2 * SMOOTHING * (measured - old)
 
     def saw(self, kept: float) -> None:
         """The share of a batch that needed a backward."""
@@ -79,8 +80,11 @@ class Costs:
         promises = {"rows": self._mean["forward"] + self._walk(self.kept) * self.excess}
         if self.two_pass:
             promises["two-pass"] = self._two(self.kept) * self.excess_two
-        form = min(promises, key=lambda name: promises[name])
-        return form if promises[form] < GAIN * full else "off"
+        best = min(promises, key=lambda name: promises[name])
+        if promises[best] >= GAIN * full:
+            return "off"
+        untried = [name for name, seconds in promises.items() if self._n.get(name, -1) < 1 and seconds < NEAR * promises[best]]
+        return untried[0] if untried else best
 
     def min_dropped(self) -> float:
         """The share of zero rows from which on a walk beats a full backward."""
