@@ -3,7 +3,7 @@
 torch's engine insists that every gradient has the shape its tensor had in the forward. This walk visits the same nodes in the same
 order of dependence and runs torch's own kernels, but hands from node to node only the survivors' part
 wherever ``node_rules`` knows that samples do not meet. Elsewhere it fills the others' zeros in, runs the node in full, and looks
-whether they stayed zero: if they did (an LSTM) it goes on with the survivors, if not (BatchNorm) torch's engine finishes.
+whether they stayed zero: if they did (a sort, say) it goes on with the survivors, if not (BatchNorm) torch's engine finishes.
 """
 
 from __future__ import annotations
