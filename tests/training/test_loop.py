@@ -291,6 +291,8 @@ def test_evaluation_early_stop_and_best_weights() -> None:
     assert gap(weights, seen[1]) == 0
     assert record.done
     assert [entry["step"] for entry in logged if "step" in entry] == [5, 10, 15, 20]
+    assert [entry["n_forward"] for entry in record.epochs] == [96, 64]  # stopped in mid-epoch, and said so
+    assert record.totals["n_forward"] == 160
     with pytest.raises(ValueError, match='metric is "f1"'):
         run(evaluate=lambda _: {"accuracy": 1.0}, metric="f1")
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.training.test_loop import N
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -39,6 +41,7 @@ def test_processes_end_with_equal_weights(results: dict[int, list[dict[str, Any]
     assert all(torch.equal(torch.as_tensor(v).nan_to_num(9), torch.as_tensor(b["card"][k]).nan_to_num(9)) for k, v in a["card"].items())
     assert (a["steps"], a["n_updates"], a["delta"]) == (b["steps"], b["n_updates"], b["delta"])
     assert len(a["lost"]) == len(b["lost"])
+    assert a["counts"] == b["counts"]
     if name == "everything":
         assert any((x == 0) != (y == 0) for x, y in zip(a["lost"], b["lost"], strict=True))
         assert a["steps"] > 1
@@ -49,6 +52,8 @@ def test_two_processes_do_what_one_does(results: dict[int, list[dict[str, Any]]]
     one, two = results[1][0]["micro"]["weights"], results[2][0]["micro"]["weights"]
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)
+    assert [counts[0] for counts in results[2][0]["micro"]["counts"]] == [N] * 5
+    assert [counts[2] for counts in results[2][0]["micro"]["counts"]] == [counts[2] for counts in results[1][0]["micro"]["counts"]]
 
 
 def test_compaction_inside_distributed_data_parallel(results: dict[int, list[dict[str, Any]]]) -> None:

@@ -76,6 +76,7 @@ def main(out: str, folder: str | None = None) -> None:
             "lost": lost,
             "steps": loop.windows.steps,
             "n_updates": record.totals["n_updates"],
+            "counts": [(entry["n_forward"], entry["n_backward"], entry["n_won"]) for entry in record.epochs],
             "delta": loop._delta(),
         }
     if dist.is_initialized() and dist.get_world_size() > 1:

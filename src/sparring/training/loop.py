@@ -27,7 +27,7 @@ from sparring.losses import Loss, list_losses, make_loss
 from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.record import Record
-from sparring.training.replicas import Replicas
+from sparring.training.replicas import Replicas, check_engine
 from sparring.training.revisit import Indexed, RevisitSampler
 from sparring.training.schedules import Schedule, find_schedule
 from sparring.training.scorecard import CHECK, Scorecard
@@ -41,7 +41,6 @@ try:
 except ImportError as error:
     raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
 
-SHARDED = ("DEEPSPEED", "FSDP", "MEGATRON_LM")
 Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
 
 
@@ -107,10 +106,7 @@ class Loop:
         self.make_schedule = find_schedule(self.schedule)
         self.samples = Indexed(self.data)
         self.engine = self.accelerator or Accelerator()
-        if self.engine.gradient_accumulation_steps != 1:
-            raise ValueError("leave the Accelerator's gradient_accumulation_steps at 1; the loop has accumulation= for that")
-        if self.engine.distributed_type.value in SHARDED:
-            raise ValueError(f"the loop keeps a whole model on every process; {self.engine.distributed_type} does not")
+        check_engine(self.engine)
         self.device = self.engine.device
         self.replicas = Replicas(self.device)
         resting = Scorecard(len(self.data)) if self.scorecard else Scorecard(len(self.data), max_rest=0)
@@ -193,7 +189,7 @@ class Loop:
         self._follow(through)
         self.card.sync()
         self._tick()
-        self._say(self.record.end(delta=self._delta(), accumulation=self.windows.steps, lr=self.lr_schedule.get_last_lr()[0]))
+        self._report()
         if self.evaluate is not None and (self.eval_every is None or self._crossed(self.eval_every)):
             self._evaluate()
         self.record.done = self.record.done or self.sampler.epoch + 1 >= self.epochs
@@ -266,6 +262,8 @@ class Loop:
             return
         if self.evaluate is not None and self._crossed(self.eval_every):
             self._evaluate()
+        if self.record.done:
+            self._report()
         if self.record.done or self._crossed(self.save_every):
             resume.save(self, position)
         self.n_paused = self.n_done
@@ -295,6 +293,12 @@ class Loop:
             self.best = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
         self._say(entry)
         self.record.done = self.patience is not None and self.record.since_best() >= self.patience
+
+    def _report(self) -> None:
+        """The epoch so far, over all processes."""
+        self._say(
+            self.record.end(self.replicas.sum, delta=self._delta(), accumulation=self.windows.steps, lr=self.lr_schedule.get_last_lr()[0])
+        )
 
     def _say(self, entry: dict[str, Any]) -> None:
         if self.log is not None and self.replicas.rank == 0:

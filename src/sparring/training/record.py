@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sparring.training.skip import Counts, Look, Pass
 
-COUNTS = ("n_forward", "n_backward", "n_updates", "n_rows", "n_won", "mass", "loss", "seconds")
+SHARED = ("n_forward", "n_backward", "n_rows", "n_won", "mass", "loss")  # every process has its part
+COUNTS = (*SHARED, "n_updates", "seconds")
 
 
 def _zero() -> dict[str, float]:
@@ -55,7 +57,10 @@ class Record:
     def stepped(self) -> None:
         self._add(n_updates=1)
 
-    def end(self, **facts: Any) -> dict[str, Any]:
+    def end(self, total: Callable[[Sequence[float]], list[float]], **facts: Any) -> dict[str, Any]:
+        """Close an epoch; ``total`` sums counts over the processes, each of which saw its part."""
+        for name, value in zip(SHARED, total([self.current[name] for name in SHARED]), strict=True):
+            self._add(**{name: value - self.current[name]})
         entry = {**self.current, **facts, "won_share": self.current["n_won"] / max(self.current["n_rows"], 1)}
         entry["loss"] = self.current["loss"] / (self.current["mass"] or 1)
         self.epochs.append(entry)

@@ -64,3 +64,11 @@ class Replicas:
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
+
+
+def check_engine(accelerator: Any) -> None:
+    """Whether Replicas can work beside this Accelerator."""
+    if accelerator.gradient_accumulation_steps != 1:
+        raise ValueError("leave the Accelerator's gradient_accumulation_steps at 1; the loop has accumulation= for that")
+    if accelerator.distributed_type.value in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
+        raise ValueError(f"the loop keeps a whole model on every process; {accelerator.distributed_type.value} does not")

@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 def _parts(loop: Loop) -> dict[str, Any]:
     """What has a state of its own."""
     parts = {"model": loop.model, "optimizer": loop.stepper, "schedule": loop.lr_schedule, "loss": loop.objective}
-    parts |= {"accumulation": loop.windows, "scorecard": loop.card, "record": loop.record}
+    parts |= {"accumulation": loop.windows}
     return parts if loop.engine.scaler is None else parts | {"scaler": loop.engine.scaler}
+
+
+def _own(loop: Loop) -> dict[str, Any]:
+    """Of those, what each process has for itself."""
+    return {"scorecard": loop.card, "record": loop.record}
 
 
 def _identity(loop: Loop) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def save(loop: Loop, position: int) -> None:
         return
     loop.replicas.same(loop.model.buffers())
     own = {"random": checkpoint.random_state(), "carried": loop.carried, "sampler": loop.sampler.state_dict(position)}
-    everybody = loop.replicas.gather(own)
+    everybody = loop.replicas.gather(own | {name: part.state_dict() for name, part in _own(loop).items()})
     if loop.replicas.rank == 0:
         state = {name: part.state_dict() for name, part in _parts(loop).items()}
         state |= {
@@ -59,6 +64,8 @@ def restore(loop: Loop) -> None:
     for name, part in _parts(loop).items():
         part.load_state_dict(state[name])
     own = state["processes"][loop.replicas.rank]
+    for name, part in _own(loop).items():
+        part.load_state_dict(own[name])
     loop.carried = [(send_to_device(batch, loop.device), index.to(loop.device)) for batch, index in own["carried"]]
     loop.sampler.load_state_dict(own["sampler"])
     loop.n_done = loop.n_paused = state["n_done"]
