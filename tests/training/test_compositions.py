@@ -44,6 +44,15 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "some parts": lambda x, _: torch.cat([x.split([1, 3], 1)[1], x.chunk(2, 1)[0][:, :1]], 1),
     "mean": lambda x, w: x - x.mean(1, keepdim=True) + x.sum((1, 2)).view(B, 1, 1) * w[0],
     "where": lambda x, w: torch.where(x > 0, x * w[0], x.abs() + 1).clamp(-3, 3),
+    "clamped": lambda x, w: torch.clamp(x, -w[0].exp(), w[1].exp()) + torch.clamp_min(x, w[2] * 2) + x.minimum(w[3].tanh()),
+    "temperature": lambda x, w: x * w[0, 0] + x / w[1, 1].exp() - w[2, 2],
+    "sequence first, largest": lambda x, w: x + x.transpose(0, 1).max(0).values.unsqueeze(1) * w[0] + x.mT.amin(2).unsqueeze(1),
+    "repeated outside": lambda x, w: (
+        x.mean(1).tanh().repeat(T, 1, 1).transpose(0, 1) * w[0] + F.linear(x[:, 0], w).repeat(2, 1, 1).mean(0)[:, None]
+    ),
+    "another dtype": lambda x, w: (
+        x.float().mean(1, keepdim=True, dtype=torch.double) + x.float().sum((1, 2), dtype=torch.double)[:, None, None] * w[0]
+    ),
     "in place": lambda x, w: (x * w[0]).add_(1).tanh_(),
     "reshaped in place": lambda x, w: (x * 2).contiguous().view(B, T * H).mul_(w.flatten()[: T * H]).view(B, T, H),
     "first": lambda x, w: x[:, 0].unsqueeze(1) + x * w[0] + x[:, -1:] + x[:],

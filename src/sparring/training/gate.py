@@ -66,10 +66,11 @@ class Gate:
         foreign = {id(x) for x in inputs}
         leaves, spec = tree_flatten(output)
         own = {id(x): x for x in leaves if isinstance(x, Tensor) and x.grad_fn is not None and id(x) not in foreign}
-        if not own:
+        trained = [p for p in module.parameters() if p.requires_grad]
+        if not own or not (trained or inputs):
             return output
         backward = Backward(self, list(own.values()), inputs, hooked)
-        gated = dict(zip(own, _Gated.apply(backward, *module.parameters(), *inputs), strict=True))
+        gated = dict(zip(own, _Gated.apply(backward, *trained, *inputs), strict=True))
         return tree_unflatten([gated.get(id(x), x) for x in leaves], spec)
 
 

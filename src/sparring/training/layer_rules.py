@@ -11,10 +11,9 @@ from sparring.training.survivors import Survivors
 @rule(
     *("Abs", "Alias", "Clamp", "ClampMax", "ClampMin", "Clone", "Cos", "Elu", "Erf", "Exp", "Gelu", "Hardsigmoid", "Hardswish"),
     *("Hardtanh", "LeakyRelu", "Log", "Log1P", "Mish", "Neg", "Reciprocal", "Relu", "Rsqrt", "Sigmoid", "Silu", "Sin"),
-    *("Softplus", "Sqrt", "Square", "Tanh", "Threshold", "ToCopy"),
+    *("Softplus", "Sqrt", "Square", "Tanh", "Threshold", "ToCopy", "LogSigmoid", "NativeDropout"),
+    *("Add", "Div", "Maximum", "Minimum", "Mul", "Pow", "Rsub", "Sub", "Where"),
 )
-@rule("LogSigmoid", "NativeDropout", several=True)
-@rule("Add", "Div", "Maximum", "Minimum", "Mul", "Pow", "Rsub", "Sub", "Where", broadcasts=True)
 def _elementwise(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """Saved tensors broadcast against the result: one runs over the samples iff it is as long there as the result."""
     saved = {}
@@ -26,7 +25,7 @@ def _elementwise(node: Node, values: Values, rows: Survivors, dim: int) -> Outs 
     return grads(run_on(node, values, rows, saved), rows, dim)
 
 
-@rule("MaskedFill", broadcasts=True)
+@rule("MaskedFill")
 def _masked_fill(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """Elementwise where the filling is a plain number; a tensor's gradient would be a sum over everything."""
     return _elementwise(node, values, rows, dim) if len(node.next_functions) == 1 else None
@@ -38,8 +37,7 @@ def _softmax(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | No
     return None if over == dim else _elementwise(node, values, rows, dim)
 
 
-@rule("Mm", "Bmm")
-@rule("Addmm", "Baddbmm", broadcasts=True)
+@rule("Mm", "Bmm", "Addmm", "Baddbmm")
 def _product(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """(bias +) a @ b, one or a batch of them. Samples may be whole products, or rows of a, or columns of b; the edge that carries the
     bias's gradient sums it."""
@@ -50,8 +48,10 @@ def _product(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | No
     return grads(run_on(node, values, rows, cuts), rows, [dim, cut_a, cut_b][-len(node.next_functions) :])
 
 
-@rule("AvgPool2D", "AvgPool3D", "AdaptiveAvgPool2D", "AdaptiveAvgPool3D")
-@rule("MaxPool2DWithIndices", "MaxPool3DWithIndices", "AdaptiveMaxPool2D", "AdaptiveMaxPool3D", several=True)
+@rule(
+    *("AvgPool2D", "AvgPool3D", "AdaptiveAvgPool2D", "AdaptiveAvgPool3D"),
+    *("MaxPool2DWithIndices", "MaxPool3DWithIndices", "AdaptiveMaxPool2D", "AdaptiveMaxPool3D"),
+)
 def _each(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """One by one along the first dimension, in everything that goes in or comes out."""
     if dim != 0:
@@ -64,7 +64,7 @@ def _convolution(node: Node, values: Values, rows: Survivors, dim: int) -> Outs 
     return None if dim != 0 else grads(run_on(node, values, rows, {"input": 0}), rows, (0, None, None))
 
 
-@rule("NativeLayerNorm", "FusedRmsNorm", several=True)
+@rule("NativeLayerNorm", "FusedRmsNorm")
 def _layer_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     if dim >= len(shape_of(node)) - len(node._saved_normalized_shape):
         return None
@@ -72,7 +72,7 @@ def _layer_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs |
     return grads(run_on(node, values, rows, saved), rows, [dim, None, None][: len(node.next_functions)])
 
 
-@rule("NativeGroupNorm", several=True)
+@rule("NativeGroupNorm")
 def _group_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """By torch's own kernel, since the node remembers the number of samples."""
     if dim != 0 or values[0] is None or any(edge[0] is None for edge in node.next_functions):
@@ -84,7 +84,7 @@ def _group_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs |
     return grads(outs, rows, (0, None, None))
 
 
-@rule("NativeBatchNorm", "CudnnBatchNorm", several=True)
+@rule("NativeBatchNorm", "CudnnBatchNorm")
 def _batch_norm(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """By running statistics samples do not meet; by their own they do."""
     if dim != 0 or node._saved_training:
@@ -102,7 +102,6 @@ def _embedding(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | 
 @rule(
     *("ScaledDotProductFlashAttentionForCpu", "ScaledDotProductFlashAttention", "ScaledDotProductEfficientAttention"),
     "ScaledDotProductCudnnAttention",
-    several=True,
 )
 def _attention(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """(n, heads, T, d); a mask may be shared. The kernels draw dropout by position in the batch, so with it they stay whole."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,29 +24,21 @@ Outs = Sequence[Grad | None]
 Rule = Callable[[Node, Values, Survivors, int], Outs | None]
 
 
-class Kind(NamedTuple):
-    """A kind of node that has a rule."""
-
-    rule: Rule
-    several: bool  # the operation has several results, so the node takes several gradients
-    broadcasts: bool  # what went in may have been smaller than what came out, or of another dtype
-
-
-_KINDS: dict[str, Kind] = {}
+_RULES: dict[str, Rule] = {}
 
 
 @cache
-def kind_of(name: str) -> Kind | None:
+def rule_for(name: str) -> Rule | None:
     """The rule for a kind of node. Overloads (``MulBackward0`` by tensor, ``MulBackward1`` by scalar) share one.
 
     Only torch's own nodes have a number: a Function somebody called ``Mul`` in Python gives a ``MulBackward``.
     """
-    return _KINDS.get(re.sub(r"Backward\d+$", "", name))
+    return _RULES.get(re.sub(r"Backward\d+$", "", name))
 
 
-def rule(*names: str, several: bool = False, broadcasts: bool = False) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
-        _KINDS.update(dict.fromkeys(names, Kind(rule, several, broadcasts)))
+        _RULES.update(dict.fromkeys(names, rule))
         return rule
 
     return register

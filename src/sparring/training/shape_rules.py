@@ -22,7 +22,7 @@ def _reshape(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | No
     return None
 
 
-@rule("Expand", broadcasts=True)
+@rule("Expand")
 def _expand(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """The edge sums what was repeated."""
     return grads(values, rows, dim)
@@ -72,7 +72,7 @@ def _join(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     return grads(run(node, values), rows, dim)
 
 
-@rule("Split", "SplitWithSizes", "Unbind", several=True)
+@rule("Split", "SplitWithSizes", "Unbind")
 def _split(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     """Joins the parts' gradients again, with zeros for parts nobody used."""
     stacked = node.name().startswith("Unbind")
@@ -136,7 +136,8 @@ def _glu(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
 
 def _before_reduction(node: Node, dim: int, ndim: int) -> tuple[list[int], int | None]:
     """Which dimensions a reduction runs over, and where the samples were before it: None where it runs over them."""
-    over = sorted(dims_of(node._saved_dim or range(ndim), ndim))
+    saved = node._saved_dim
+    over = sorted(dims_of(range(ndim) if saved is None or saved == () else saved, ndim))
     for d in () if node._saved_keepdim else over:
         dim += d <= dim
     return over, None if dim in over else dim
@@ -148,7 +149,7 @@ def _reduce_by_result(node: Node, values: Values, rows: Survivors, dim: int) -> 
     return None if before is None else grads(run_on(node, values, rows, {"self": before, "result": dim}), rows, before)
 
 
-@rule("Max", "Min", several=True)
+@rule("Max", "Min")
 def _select_one(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
     if not hasattr(node, "_saved_dim"):
         return None

@@ -97,13 +97,13 @@ class Grad(NamedTuple):
     def fit(self, shape: Sequence[int]) -> Grad:
         """Sum over what broadcasting repeated, so that this is the gradient of a tensor of the given shape."""
         if self.rows is None:
-            return self if self.value.shape == tuple(shape) else Grad(self.value.sum_to_size(*shape))
+            return self if self.value.shape == tuple(shape) else Grad(self.value.sum_to_size(tuple(shape)))
         dim = self.dim - (self.value.ndim - len(shape))
         size = self.value.shape[self.dim]
         if dim < 0 or shape[dim] != size // self.rows.k * self.rows.n:
-            return Grad(self.value.sum_to_size(*shape))  # no samples there: a gradient of something they share
+            return Grad(self.value.sum_to_size(tuple(shape)))  # no samples there: a gradient of something they share
         fitted = (*shape[:dim], size, *shape[dim + 1 :])
-        return Grad(self.value if self.value.shape == fitted else self.value.sum_to_size(*fitted), self.rows, dim)
+        return Grad(self.value if self.value.shape == fitted else self.value.sum_to_size(fitted), self.rows, dim)
 
     def __add__(self, other: object) -> Grad:
         if not isinstance(other, Grad):

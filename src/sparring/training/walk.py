@@ -19,7 +19,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
 from sparring.training import layer_rules, shape_rules  # noqa: F401  (they register themselves)
-from sparring.training.node_rules import Kind, Node, kind_of, run
+from sparring.training.node_rules import Node, Rule, rule_for, run
 from sparring.training.survivors import Grad, Survivors, nonzero_rows
 
 Edge = tuple[Node, int]  # a node and which of its inputs: where autograd keeps the gradient of one tensor
@@ -31,7 +31,7 @@ class Graph(NamedTuple):
     """What lies between a model's outputs and its leaves."""
 
     edges: dict[Node, tuple[Edge, ...]]  # from each node
-    kinds: dict[Node, Kind | None]  # what is known of each
+    rules: dict[Node, Rule | None]  # what is known of each
     dependents: dict[Node, int]  # for each node, how many edges lead to it
     leaves: dict[Node, Tensor]  # AccumulateGrad nodes and their tensors
     opaque: bool  # hooks on modules: only the engine runs them
@@ -45,7 +45,7 @@ def explore(roots: Sequence[Tensor], inputs: frozenset[Edge]) -> Graph:
     """The graph behind ``roots``, up to ``inputs``: edges into the graph that came before."""
     stack: list[Node] = [root.grad_fn for root in roots]
     graph = Graph({}, {}, dict.fromkeys(stack, 0), {}, False)
-    _, kinds, dependents, leaves, opaque = graph
+    _, rules, dependents, leaves, opaque = graph
     while stack:
         node = stack.pop()
         if node in graph.edges:
@@ -54,7 +54,7 @@ def explore(roots: Sequence[Tensor], inputs: frozenset[Edge]) -> Graph:
         if name == "torch::autograd::AccumulateGrad":
             leaves[node] = node.variable
         opaque = opaque or name == "BackwardHookFunctionBackward"
-        kinds[node] = kind_of(name)
+        rules[node] = rule_for(name)
         edges = graph.edges[node] = node.next_functions
         for edge in edges:
             after = edge[0]
@@ -88,51 +88,46 @@ class Walk:
             self.owners[root.grad_fn] = root
             self._arrive(edge_of(root), Grad(rows.take(grad, 0), rows, 0))
         del root
-        edges, kinds, dependents, leaves, _ = self.graph
+        edges, rules, dependents, leaves, _ = self.graph
         ready = [node for node, count in dependents.items() if count == 0]
         while ready and self.n_compact:
             node = ready.pop()
             owner = node, self.owners.pop(node, None)
-            outs, exact = self._visit(node) if node in self.waiting else ((), False)
+            outs = self._visit(node) if node in self.waiting else ()
             for edge, out in zip_longest(edges[node], outs):
                 after = edge[0]
                 if after is None:
                     continue
                 if out is not None:
-                    self._arrive(edge, out, exact)
+                    self._arrive(edge, out)
                 if after in leaves or (self.inputs and edge in self.inputs):
                     continue
-                if kinds[after] is None and isinstance(after, BackwardCFunction):
+                if rules[after] is None and isinstance(after, BackwardCFunction):
                     self.owners[after] = owner
                 dependents[after] -= 1
                 if dependents[after] == 0:
                     ready.append(after)
-            del dependents[node], edges[node], kinds[node], owner  # lets the node and what it saved go
+            del dependents[node], edges[node], rules[node], owner  # lets the node and what it saved go
         self._finish()
 
-    def _arrive(self, edge: Edge, grad: Grad, exact: bool = False) -> None:
-        """A gradient for one input of a node; ``exact`` where it is known to have the shape and dtype of what went in."""
+    def _arrive(self, edge: Edge, grad: Grad) -> None:
+        """A gradient for one input of a node: brought to the shape and dtype of what went in, as the engine does."""
         node, slot = edge
         if node in self.graph.leaves:
             self._collect(node, grad.fit(self.graph.leaves[node].shape))
             return
-        n_inputs = 1
-        inside = not (self.inputs and edge in self.inputs)
-        kind = self.graph.kinds[node] if inside else None
-        if not exact or kind is None or kind.several:
-            metas = node._input_metadata
-            n_inputs = len(metas)
-            grad = grad.fit(metas[slot].shape)
-            if grad.value.dtype != metas[slot].dtype:
-                grad = grad._replace(value=grad.value.to(metas[slot].dtype))
-        if not inside:
+        metas = node._input_metadata
+        grad = grad.fit(metas[slot].shape)
+        if grad.value.dtype != metas[slot].dtype:
+            grad = grad._replace(value=grad.value.to(metas[slot].dtype))
+        if self.inputs and edge in self.inputs:
             self._collect(edge, grad)
             return
         if grad.rows is not None:
             self.n_compact += 1
         slots = self.waiting.get(node)
         if slots is None:
-            slots = self.waiting[node] = [None] * n_inputs
+            slots = self.waiting[node] = [None] * len(metas)
         before = slots[slot]
         if before is None:
             slots[slot] = grad
@@ -144,25 +139,25 @@ class Walk:
         before = self.gradients.get(end)
         self.gradients[end] = grad.full() if before is None else before + grad.full()
 
-    def _visit(self, node: Node) -> tuple[Sequence[Grad | None], bool]:
-        """Gradients for the node's edges, and whether they are exact."""
+    def _visit(self, node: Node) -> Sequence[Grad | None]:
+        """Gradients for the node's edges."""
         grads = self.waiting.pop(node)
         arrived = [grad for grad in grads if grad is not None]
         _, rows, dim = arrived[0]
         alike = len(arrived) == 1 or all(grad.rows is rows and grad.dim == dim for grad in arrived)
         if alike and rows is not None:
             self.n_compact -= len(arrived)
-            kind = self.graph.kinds[node]
-            outs = kind and kind.rule(node, [grad and grad.value for grad in grads], rows, dim)
-            if kind is not None and outs is not None:
-                return outs, not kind.broadcasts
+            rule = self.graph.rules[node]
+            outs = rule and rule(node, [grad and grad.value for grad in grads], rows, dim)
+            if outs is not None:
+                return outs
         else:
             self.n_compact -= sum(grad.rows is not None for grad in arrived)
         values = run(node, [grad and grad.full() for grad in grads])
         if alike and rows is None:
-            return [None if value is None else Grad(value) for value in values], False
+            return [None if value is None else Grad(value) for value in values]
         self.in_full[node.name()] += 1
-        return [None if value is None else self._compacted(value) for value in values], False
+        return [None if value is None else self._compacted(value) for value in values]
 
     def _compacted(self, grad: Tensor) -> Grad:
         """The survivors' part again, where the rest is zero still."""
