@@ -114,10 +114,10 @@ def step(skipper: Skipper, batch: Batch) -> float:
 
     def look(part: Batch) -> Look:
         logits, target = forward(skipper.model, part)
-        return Look(logits, target, LOSS.rows(logits, target))
+        return Look(logits, target, LOSS.rows(logits, target), len(target))
 
     start = time.perf_counter()
-    done = skipper.look(look, batch, cut)
+    done = skipper.look(look, batch, lambda part, samples: cut(part, samples, len(batch[-1])))
     skipper.backward(done, 1 / len(batch[-1]))
     return time.perf_counter() - start
 

@@ -97,7 +97,7 @@ def test_two_pass_without_dropout_is_exact_too() -> None:
 
 
 def test_two_pass_refuses_batch_norm() -> None:
-    with pytest.raises(ValueError, match='BatchNorm; use skip="rows"'):
+    with pytest.raises(ValueError, match='in BatchNorm; use skip="rows"'):
         run(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)), skip="two-pass")
 
 
@@ -173,7 +173,7 @@ def test_checks_give_gradient_to_whom_plain_training_does() -> None:
 
     def spy(parts: Any) -> None:
         original(parts)
-        lost = [index[loop._look(batch).lost()] for batch, index in parts]
+        lost = [part[1][loop._look(part).lost()] for part in parts]
         fought.append((loop.sampler.epoch, set(torch.cat(lost).tolist())))
         next(batches)
 
@@ -195,9 +195,9 @@ def test_the_lost_fight_in_the_very_next_batch() -> None:
     events: list[tuple[str, set[int]]] = []
     check, fight = loop._check, loop._fight
 
-    def spy_check(batch: Any, index: Tensor) -> None:
-        check(batch, index)
-        events.append(("check", set(index.tolist())))
+    def spy_check(part: Any) -> None:
+        check(part)
+        events.append(("check", set(part[1].tolist())))
 
     def spy_fight(parts: Any) -> None:
         fight(parts)
@@ -274,6 +274,85 @@ def test_tokens_and_multilabel_and_hugging_face() -> None:
     data = TensorDataset(x, (x[:, :3] > 0).float())
     record = train(net(), MultilabelASSoftmaxLoss(0.1), data, batch_size=6, epochs=8, lr=0.02, scorecard=Scorecard(24))
     assert record.epochs[-1]["won_share"] > record.epochs[0]["won_share"]
+
+
+@pytest.mark.parametrize("skip", ["off", "rows", "two-pass"])
+def test_tokens_flattened_by_forward(skip: str) -> None:
+    """n·T rows for n samples; two passes cut samples, not tokens."""
+    x = torch.randn(12, 4, 6, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(x, x[..., :3].argmax(-1))
+
+    def forward(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        return model(batch[0]).reshape(-1, 3), batch[1].reshape(-1)
+
+    card = Scorecard(12)
+    plain, _ = _trained(net(0.0), data, forward, "off")
+    got, record = _trained(net(0.0), data, forward, skip, scorecard=card)
+    assert record.totals["n_rows"] == 4 * 12 * 12
+    assert 12 * 12 <= record.totals["n_forward"] <= 2 * 12 * 12
+    assert gap(plain, got) < 1e-4
+    assert not card.margin.isnan().any()
+    with pytest.raises(ValueError, match="4 samples gave 3 rows"):
+        _trained(net(0.0), data, lambda model, batch: (model(batch[0])[:3, 0], batch[1][:3, 0]), "two-pass")
+
+
+def _trained(model: nn.Module, data: Any, forward: Any, skip: str, **settings: Any) -> tuple[dict[str, Tensor], Any]:
+    settings = {"scorecard": Scorecard(len(data), max_rest=0)} | settings
+    settings["scorecard"].max_rest = 0
+    record = train(model, ASSoftmaxLoss(0.1), data, batch_size=4, epochs=12, lr=0.02, forward=forward, skip=skip, **settings)
+    return model.state_dict(), record
+
+
+def test_nested_samples_and_a_collate_of_ones_own() -> None:
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net(0.0)
+
+        def forward(self, inputs: Any) -> Tensor:
+            return self.net(inputs["x"]["values"])
+
+    x, y = digits_like().tensors
+    data = [({"x": {"values": x[i]}, "name": f"sample {i}"}, int(y[i])) for i in range(N)]
+    weights = []
+    for skip in ("off", "two-pass"):
+        model = Nested()
+        train(model, "as-softmax", data, batch_size=8, epochs=5, lr=0.02, skip=skip, scorecard=Scorecard(N, check=True, max_rest=0))
+        weights.append(model.state_dict())
+    assert gap(*weights) < 1e-4
+
+    def collate(samples: list[Any]) -> tuple[Tensor, Tensor]:
+        xs, ys = zip(*samples, strict=True)  # samples as the data set has them
+        return torch.stack(xs), torch.stack(ys)
+
+    own, _ = run(collate=collate)
+    default, _ = run()
+    assert gap(own, default) == 0
+
+
+def test_batch_norm_is_never_left_with_one_sample() -> None:
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    run(model, scorecard=Scorecard(N, earn=1), epochs=25)
+    with pytest.raises(ValueError, match="use check=False"):
+        run(model, scorecard=Scorecard(N, check=True))
+
+
+def test_a_scorecard_serves_several_runs() -> None:
+    card = Scorecard(N, earn=1)
+    first, _ = run(scorecard=card, epochs=6)
+    again, record = run(scorecard=card, epochs=6)
+    assert gap(first, again) == 0
+    assert record.epochs[0]["rest"] == 0
+
+
+def test_metrics_of_every_form() -> None:
+    values = iter([float("nan"), 0.5, 0.4, 0.3])
+    _, record = run(evaluate=lambda _: next(values), patience=2)
+    assert record.best["metric"] == 0.5
+    assert len(record.evaluations) == 4
+    for wrong in (None, {}):
+        with pytest.raises(ValueError, match="evaluate must return a number"):
+            run(evaluate=lambda _, wrong=wrong: wrong)
 
 
 def test_evaluation_early_stop_and_best_weights() -> None:

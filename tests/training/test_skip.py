@@ -274,6 +274,25 @@ def test_a_leaf_the_model_does_not_own() -> None:
         stray.grad = None
 
 
+def test_only_a_stray_leaf_is_trained() -> None:
+    prompt = torch.zeros(6, requires_grad=True)
+
+    class Prompted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = _mlp().eval().requires_grad_(False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x + prompt)
+
+    model = Prompted()
+    with skip.compact(model):
+        _half_won(model(torch.ones(8, 6))).backward()
+    got, prompt.grad = prompt.grad, None
+    _half_won(model(torch.ones(8, 6))).backward()
+    torch.testing.assert_close(got, prompt.grad)
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointing(reentrant: bool) -> None:
     class Checked(nn.Module):

@@ -1,39 +1,52 @@
-"""What a loop needs to know about batches: how a model is called on one, its labels, its indices, and a part of it."""
+"""What a loop needs to know about batches: the indices of their samples, a part of one, and how a model is called on one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-
-from sparring.training.revisit import INDEX
+from torch.utils.data import Dataset, default_collate
 
 LABELS = ("labels", "label", "target")
 
 
-def split_index(batch: Any) -> tuple[Any, Tensor]:
-    """A collated batch of ``Indexed`` samples, and their indices."""
+class Paired(Dataset[Any]):
+    """A data set's samples with their indices, for ``Collate``."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.dataset[index], index
+
+
+class Collate:
+    """Makes a batch of the samples as any collate function expects them, and keeps their indices beside it."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any] | None) -> None:
+        self.collate = collate or default_collate
+
+    def __call__(self, pairs: list[tuple[Any, int]]) -> tuple[Any, Tensor]:
+        samples, indices = zip(*pairs, strict=True)
+        return self.collate(list(samples)), torch.tensor(indices)
+
+
+def cut(batch: Any, samples: Tensor, n: int) -> Any:
+    """The given samples of a batch of n: tensors and lists that run over its samples are cut, however deep; everything else stays."""
+    if isinstance(batch, Tensor):
+        return batch.index_select(0, samples.to(batch.device)) if batch.ndim and len(batch) == n else batch
     if isinstance(batch, Mapping):
-        return {name: value for name, value in batch.items() if name != INDEX}, batch[INDEX]
-    return tuple(batch[:-1]), batch[-1]
-
-
-def cut(batch: Any, samples: Tensor) -> Any:
-    """The given samples of a batch: tensors and lists that run over its samples are cut, everything else stays."""
-    values = list(batch.values()) if isinstance(batch, Mapping) else list(batch)
-    n = next(len(value) for value in values if isinstance(value, Tensor) and value.ndim)
-
-    def part(value: Any) -> Any:
-        if isinstance(value, Tensor) and value.ndim and len(value) == n:
-            return value.index_select(0, samples.to(value.device))
-        if isinstance(value, list) and len(value) == n:
-            return [value[i] for i in samples.tolist()]
-        return value
-
-    if isinstance(batch, Mapping):
-        return {name: part(value) for name, value in batch.items()}
-    return tuple(part(value) for value in batch)
+        return {name: cut(value, samples, n) for name, value in batch.items()}
+    if isinstance(batch, list) and len(batch) == n and not any(isinstance(value, (Tensor, Mapping, list, tuple)) for value in batch):
+        return [batch[i] for i in samples.tolist()]
+    if isinstance(batch, (list, tuple)):
+        return tuple(cut(value, samples, n) for value in batch)
+    return batch
 
 
 def forward(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:

@@ -28,10 +28,10 @@ from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.record import Record
 from sparring.training.replicas import Replicas, check_engine
-from sparring.training.revisit import Indexed, RevisitSampler
+from sparring.training.revisit import RevisitSampler
 from sparring.training.schedules import Schedule, find_schedule
 from sparring.training.scorecard import CHECK, Scorecard
-from sparring.training.skip import Look, Skipper
+from sparring.training.skip import Look, Skipper, has_batch_norm
 
 try:
     from accelerate import Accelerator
@@ -81,7 +81,7 @@ class Loop:
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
     max_grad_norm: float | None = 1.0
-    evaluate: Callable[[nn.Module], dict[str, float]] | None = None
+    evaluate: Callable[[nn.Module], dict[str, float] | float] | None = None
     eval_every: int | None = None  # planned batches; None: at the end of every epoch
     metric: str | None = None  # of those evaluate returns: the first
     greater_is_better: bool = True
@@ -104,13 +104,16 @@ class Loop:
         if not isinstance(self.objective, Loss):
             raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
         self.make_schedule = find_schedule(self.schedule)
-        self.samples = Indexed(self.data)
+        if not (hasattr(self.data, "__getitem__") and hasattr(self.data, "__len__")):
+            raise ValueError(f"samples are told apart by index, so data must have a length and items; {type(self.data).__name__} has not")
         self.engine = self.accelerator or Accelerator()
         check_engine(self.engine)
         self.device = self.engine.device
         self.replicas = Replicas(self.device)
         resting = Scorecard(len(self.data)) if self.scorecard else Scorecard(len(self.data), max_rest=0)
         self.card = self.scorecard if isinstance(self.scorecard, Scorecard) else resting
+        if self.card.check and has_batch_norm(self.model):
+            raise ValueError("checks let lost samples fight by themselves, whose statistics BatchNorm would take; use check=False")
         if self.card.n_samples != len(self.data):
             raise ValueError(f"the scorecard is for {self.card.n_samples} samples, the data set has {len(self.data)}")
         self.sampler = RevisitSampler(
@@ -126,6 +129,7 @@ class Loop:
     def run(self) -> Record:
         """From the beginning, or from the checkpoint in ``folder``."""
         set_seed(self.seed + self.replicas.rank)
+        self.card.forget()  # another run's epochs
         self.net = self.engine.prepare_model(self.model, evaluation_mode=True)
         self.replicas.same([*self.model.parameters(), *self.model.buffers()])
         self.objective.to(self.device)
@@ -159,14 +163,13 @@ class Loop:
         self.model.train()
         generator = torch.Generator().manual_seed(self.seed + self.sampler.epoch)  # workers' seeds; leaves the global one alone
         start = self.sampler.position
-        loader = DataLoader(
-            self.samples, batch_sampler=self.sampler, collate_fn=self.collate, num_workers=self.workers, generator=generator
-        )
+        samples, collate = batches.Paired(self.data), batches.Collate(self.collate)
+        loader = DataLoader(samples, batch_sampler=self.sampler, collate_fn=collate, num_workers=self.workers, generator=generator)
         self.clock = time.perf_counter()
         for position, batch in enumerate(loader if len(self.sampler) else (), start):
-            part = batches.split_index(send_to_device(batch, self.device))
+            part = send_to_device(batch, self.device)
             if self.sampler.kind(position) == CHECK:
-                self._check(*part)
+                self._check(part)
             else:
                 self._fight([part, *self.carried])
                 self.carried = []
@@ -199,13 +202,13 @@ class Loop:
 
     # ------------------------------------------------------------ one batch
 
-    def _look(self, batch: Any) -> Look:
-        logits, target = self.forward(self.net, batch)
-        return Look(logits, target, self.objective.rows(logits, target))
+    def _look(self, part: Part) -> Look:
+        logits, target = self.forward(self.net, part[0])
+        return Look(logits, target, self.objective.rows(logits, target), len(part[1]))
 
     def _fight(self, parts: list[Part]) -> None:
         """Forward, and backward unless the forward shows it won."""
-        passes = [self.skipper.look(self._look, batch, batches.cut) for batch, _ in parts]
+        passes = [self.skipper.look(self._look, part, _cut) for part in parts]
         counts = [done.seen.counts() for done in passes]
         n_all, n_won, mass = self.replicas.sum([sum(c.n_valid for c in counts), sum(c.n_won for c in counts), sum(c.mass for c in counts)])
         scale = self.windows.add(n_all=int(n_all), n_masked=int(n_won), mass=mass)
@@ -214,13 +217,13 @@ class Loop:
             self._note(done.seen, index)
             self.record.fought(done, count, n_backward)
 
-    def _check(self, batch: Any, index: Tensor) -> None:
+    def _check(self, part: Part) -> None:
         """Forward without gradients; who turns out lost fights in the next batch."""
-        seen = self.skipper.score(self._look, batch)
-        self._note(seen, index)
+        seen = self.skipper.score(self._look, part)
+        self._note(seen, part[1])
         lost = seen.lost().nonzero().squeeze(1)
         if len(lost):
-            self.carried.append((batches.cut(batch, lost), index[lost]))
+            self.carried.append(_cut(part, lost))
         self.record.checked(seen)
 
     def _note(self, seen: Look, index: Tensor) -> None:
@@ -283,7 +286,7 @@ class Loop:
         assert self.evaluate is not None
         self.replicas.same(self.model.buffers())
         self.model.eval()
-        figures = self.replicas.first({name: float(value) for name, value in self.evaluate(self.net).items()})
+        figures = self.replicas.first(_figures(self.evaluate(self.net)))
         self.model.train()
         name = self.metric or next(iter(figures))
         if name not in figures:
@@ -303,3 +306,17 @@ class Loop:
     def _say(self, entry: dict[str, Any]) -> None:
         if self.log is not None and self.replicas.rank == 0:
             self.log(dict(entry))
+
+
+def _cut(part: Part, samples: Tensor) -> Part:
+    batch, index = part
+    return batches.cut(batch, samples, len(index)), index[samples]
+
+
+def _figures(found: Any) -> dict[str, float]:
+    """What evaluate returned: a number, or several by name."""
+    if isinstance(found, (int, float, Tensor)):
+        return {"metric": float(found)}
+    if not isinstance(found, dict) or not found:
+        raise ValueError(f'evaluate must return a number, or numbers by name such as {{"accuracy": 0.9}}; got {found!r}')
+    return {name: float(value) for name, value in found.items()}

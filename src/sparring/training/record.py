@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -45,11 +46,11 @@ class Record:
         self._add(n_forward=n_forward, n_backward=n_backward)
 
     def fought(self, done: Pass, counts: Counts, n_backward: int) -> None:
-        again = len(done.fighting.target) if done.form == "two-pass" and done.fighting is not None else 0
-        self._looked(counts, len(done.seen.target) + again, n_backward)
+        again = done.fighting.n_samples if done.form == "two-pass" and done.fighting is not None else 0
+        self._looked(counts, done.seen.n_samples + again, n_backward)
 
     def checked(self, seen: Look) -> None:
-        self._looked(seen.counts(), len(seen.target), 0)
+        self._looked(seen.counts(), seen.n_samples, 0)
 
     def spent(self, seconds: float) -> None:
         self._add(seconds=seconds)
@@ -69,13 +70,13 @@ class Record:
     def evaluated(self, entry: dict[str, Any], value: float) -> bool:
         """Whether it is the best so far; ``value`` grows with quality."""
         best = self.best
-        entry["value"], entry["best"] = value, best is None or value > best["value"]
+        entry["value"], entry["best"] = value, not math.isnan(value) and (best is None or value > best["value"])
         self.evaluations.append(entry)
         return bool(entry["best"])
 
     def since_best(self) -> int:
         """Evaluations since the best one."""
-        return next((i for i, entry in enumerate(reversed(self.evaluations)) if entry["best"]), 0)
+        return next((i for i, entry in enumerate(reversed(self.evaluations)) if entry["best"]), len(self.evaluations))
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -37,6 +37,8 @@ class Replicas:
         for parameter, somewhere in zip(trained, present.tolist(), strict=True):
             if somewhere:
                 by_dtype.setdefault(parameter.dtype, []).append(parameter)
+        if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in trained):
+            raise ValueError("sparse gradients cannot be summed over processes here; use nn.Embedding(sparse=False), or one process")
         for group in by_dtype.values():
             flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in group])
             dist.all_reduce(flat)

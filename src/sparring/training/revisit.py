@@ -108,7 +108,10 @@ class RevisitSampler(Sampler[list[int]]):
         if self.lengths is not None:
             pools = samples.split(size * POOL)
             samples = torch.cat([pool[self.lengths[pool].argsort(descending=True, stable=True)] for pool in pools])
-        return list(samples.split(size)) if len(samples) else []
+        batches = list(samples.split(size)) if len(samples) else []
+        if len(batches) > 1 and len(batches[-1]) <= self.world_size:  # one sample a process: BatchNorm could do nothing with it
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
 
     def _part(self, batch: Tensor) -> list[int]:
         """This process's; filled up from the front so that nobody goes without."""

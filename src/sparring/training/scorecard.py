@@ -63,6 +63,12 @@ class Scorecard:
         """Before the first batch of an epoch."""
         self.epoch = epoch
 
+    def forget(self) -> None:
+        """Before another run: what was seen in this one's epochs no longer counts. A card that has seen nothing stays as it is."""
+        if bool((self.seen != NEVER).any()):
+            fresh = Scorecard(self.n_samples)
+            self.load_state_dict(fresh.state_dict())
+
     def states(self) -> Tensor:
         """(n_samples,) FIGHT, CHECK or REST in this epoch."""
         rest = self.due > self.epoch

@@ -39,11 +39,16 @@ class Look(NamedTuple):
     logits: Tensor
     target: Tensor
     rows: RowLosses
+    n_samples: int  # in the batch; each has one row or several (tokens), one after the other
 
     def lost(self) -> Tensor:
-        """(n,) bool: samples that still need a backward. A sample of several rows (tokens) does while one of them does."""
-        n = len(self.target)
-        return self.rows.active.view(n, -1).any(1) if n else self.rows.active
+        """(n_samples,) bool: which still need a backward. A sample of several rows does while one of them does."""
+        active = self.rows.active
+        if self.n_samples == 0 or len(active) % self.n_samples:
+            raise ValueError(
+                f"{self.n_samples} samples gave {len(active)} rows; forward must return as many for each sample, in their order"
+            )
+        return active.view(self.n_samples, -1).any(1)
 
     def counts(self) -> Counts:
         rows = self.rows
@@ -59,6 +64,10 @@ class Pass(NamedTuple):
     fighting: Look | None
     form: str  # of skipping
     seconds: float | None  # the look took, where it was measured
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
 class Skipper:
@@ -79,15 +88,12 @@ class Skipper:
     def __init__(self, model: nn.Module, mode: str = "rows") -> None:
         if mode not in MODES:
             raise ValueError(f"skip must be one of {', '.join(MODES)}; got {mode!r}")
-        batch_norms = [name for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-        if mode == "two-pass" and batch_norms:
-            raise ValueError(
-                f"two-pass skipping would normalise the survivors by themselves in {batch_norms[0]}, a BatchNorm; "
-                'use skip="rows" or "micro"'
-            )
+        coupled = has_batch_norm(model)
+        if mode == "two-pass" and coupled:
+            raise ValueError('two-pass skipping would normalise the survivors by themselves in BatchNorm; use skip="rows" or "micro"')
         self.model, self.mode = model, mode
         self.compaction = compact(model) if mode in ("rows", "auto") else None
-        self.costs = Costs(two_pass=not batch_norms) if mode == "auto" else None
+        self.costs = Costs(two_pass=not coupled) if mode == "auto" else None
         self.n_passes = 0
         self._reached: list[Tensor] | None = None
         self._sparse = any(getattr(module, "sparse", False) is True for module in model.modules())  # zeros would be dense ones
@@ -109,8 +115,8 @@ class Skipper:
             seen = self.score(look, batch)
             lost = seen.lost().nonzero().squeeze(1)
             fighting = look(cut(batch, lost)) if len(lost) else look(batch) if self._sparse else None
-            if self._reached is None:
-                self._reached = reached((fighting or look(batch)).rows.value)
+            if fighting is None and self._reached is None:
+                self._reached = reached(self._quietly(look, batch).rows.value)
         else:
             seen = look(batch)
             won = self.mode != "off" and not self._sparse and not bool(seen.rows.active.any())
@@ -125,11 +131,15 @@ class Skipper:
 
     def score(self, look: Callable[[Any], Look], batch: Any) -> Look:
         """A look without gradients, dropout off."""
+        with torch.no_grad():
+            return self._quietly(look, batch)
+
+    def _quietly(self, look: Callable[[Any], Look], batch: Any) -> Look:
+        """A look in eval mode: no random numbers are drawn, no statistics kept."""
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
-            with torch.no_grad():
-                return look(batch)
+            return look(batch)
         finally:
             for module in training:
                 module.training = True
@@ -148,7 +158,7 @@ class Skipper:
         finished = self._clock()
         if self.costs is not None and done.seconds is not None and started and finished:
             self._learn(done, finished - started, stats.n_skipping > n_walks)
-        return stats.n_samples_backward - n_samples or len(done.fighting.target)
+        return stats.n_samples_backward - n_samples or done.fighting.n_samples
 
     def _learn(self, done: Pass, seconds: float, walked: bool) -> None:
         assert self.costs is not None
