@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
+Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
 LABELS = ("labels", "label", "target")
 
 
@@ -16,6 +17,8 @@ class Paired(Dataset[Any]):
     """A data set's samples with their indices, for ``Collate``."""
 
     def __init__(self, dataset: Any) -> None:
+        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+            raise ValueError(f"samples are told apart by index, so data must have a length and items; {type(dataset).__name__} has not")
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -47,6 +50,11 @@ def cut(batch: Any, samples: Tensor, n: int) -> Any:
     if isinstance(batch, (list, tuple)):
         return tuple(cut(value, samples, n) for value in batch)
     return batch
+
+
+def cut_part(part: Part, samples: Tensor) -> Part:
+    batch, index = part
+    return cut(batch, samples, len(index)), index[samples]
 
 
 def forward(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ from sparring.diagnostics import margins
 from sparring.losses import Loss, list_losses, make_loss
 from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
-from sparring.training.record import Record
+from sparring.training.record import Record, figures_of
 from sparring.training.replicas import Replicas, check_engine
 from sparring.training.revisit import RevisitSampler
 from sparring.training.schedules import Schedule, find_schedule
@@ -40,8 +40,6 @@ try:
     from sparring.training import resume
 except ImportError as error:
     raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
-
-Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
 
 
 def train(model: nn.Module, loss: Loss | str, data: Any, **settings: Any) -> Record:
@@ -104,8 +102,7 @@ class Loop:
         if not isinstance(self.objective, Loss):
             raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
         self.make_schedule = find_schedule(self.schedule)
-        if not (hasattr(self.data, "__getitem__") and hasattr(self.data, "__len__")):
-            raise ValueError(f"samples are told apart by index, so data must have a length and items; {type(self.data).__name__} has not")
+        self.samples = batches.Paired(self.data)
         self.engine = self.accelerator or Accelerator()
         check_engine(self.engine)
         self.device = self.engine.device
@@ -122,7 +119,7 @@ class Loop:
         self.total_steps = self.epochs * self.sampler.n_planned
         self.windows = ConstantAccumulation(self.accumulation) if isinstance(self.accumulation, int) else self.accumulation
         self.record = Record()
-        self.carried: list[Part] = []  # found lost when checked; they fight in the next batch
+        self.carried: list[batches.Part] = []  # found lost when checked; they fight in the next batch
 
     # ------------------------------------------------------------ the run
 
@@ -163,8 +160,8 @@ class Loop:
         self.model.train()
         generator = torch.Generator().manual_seed(self.seed + self.sampler.epoch)  # workers' seeds; leaves the global one alone
         start = self.sampler.position
-        samples, collate = batches.Paired(self.data), batches.Collate(self.collate)
-        loader = DataLoader(samples, batch_sampler=self.sampler, collate_fn=collate, num_workers=self.workers, generator=generator)
+        collate = batches.Collate(self.collate)
+        loader = DataLoader(self.samples, batch_sampler=self.sampler, collate_fn=collate, num_workers=self.workers, generator=generator)
         self.clock = time.perf_counter()
         for position, batch in enumerate(loader if len(self.sampler) else (), start):
             part = send_to_device(batch, self.device)
@@ -202,13 +199,13 @@ class Loop:
 
     # ------------------------------------------------------------ one batch
 
-    def _look(self, part: Part) -> Look:
+    def _look(self, part: batches.Part) -> Look:
         logits, target = self.forward(self.net, part[0])
         return Look(logits, target, self.objective.rows(logits, target), len(part[1]))
 
-    def _fight(self, parts: list[Part]) -> None:
+    def _fight(self, parts: list[batches.Part]) -> None:
         """Forward, and backward unless the forward shows it won."""
-        passes = [self.skipper.look(self._look, part, _cut) for part in parts]
+        passes = [self.skipper.look(self._look, part, batches.cut_part) for part in parts]
         counts = [done.seen.counts() for done in passes]
         n_all, n_won, mass = self.replicas.sum([sum(c.n_valid for c in counts), sum(c.n_won for c in counts), sum(c.mass for c in counts)])
         scale = self.windows.add(n_all=int(n_all), n_masked=int(n_won), mass=mass)
@@ -217,13 +214,13 @@ class Loop:
             self._note(done.seen, index)
             self.record.fought(done, count, n_backward)
 
-    def _check(self, part: Part) -> None:
+    def _check(self, part: batches.Part) -> None:
         """Forward without gradients; who turns out lost fights in the next batch."""
         seen = self.skipper.score(self._look, part)
         self._note(seen, part[1])
         lost = seen.lost().nonzero().squeeze(1)
         if len(lost):
-            self.carried.append(_cut(part, lost))
+            self.carried.append(batches.cut_part(part, lost))
         self.record.checked(seen)
 
     def _note(self, seen: Look, index: Tensor) -> None:
@@ -286,7 +283,7 @@ class Loop:
         assert self.evaluate is not None
         self.replicas.same(self.model.buffers())
         self.model.eval()
-        figures = self.replicas.first(_figures(self.evaluate(self.net)))
+        figures = self.replicas.first(figures_of(self.evaluate(self.net)))
         self.model.train()
         name = self.metric or next(iter(figures))
         if name not in figures:
@@ -306,17 +303,3 @@ class Loop:
     def _say(self, entry: dict[str, Any]) -> None:
         if self.log is not None and self.replicas.rank == 0:
             self.log(dict(entry))
-
-
-def _cut(part: Part, samples: Tensor) -> Part:
-    batch, index = part
-    return batches.cut(batch, samples, len(index)), index[samples]
-
-
-def _figures(found: Any) -> dict[str, float]:
-    """What evaluate returned: a number, or several by name."""
-    if isinstance(found, (int, float, Tensor)):
-        return {"metric": float(found)}
-    if not isinstance(found, dict) or not found:
-        raise ValueError(f'evaluate must return a number, or numbers by name such as {{"accuracy": 0.9}}; got {found!r}')
-    return {name: float(value) for name, value in found.items()}

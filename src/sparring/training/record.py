@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from sparring.training.skip import Counts, Look, Pass
 
 SHARED = ("n_forward", "n_backward", "n_rows", "n_won", "mass", "loss")  # every process has its part
@@ -84,3 +86,12 @@ class Record:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+
+
+def figures_of(found: Any) -> dict[str, float]:
+    """What an evaluation returned: a number, or several by name."""
+    if isinstance(found, (int, float, Tensor)):
+        return {"metric": float(found)}
+    if not isinstance(found, dict) or not found:
+        raise ValueError(f'evaluate must return a number, or numbers by name such as {{"accuracy": 0.9}}; got {found!r}')
+    return {name: float(value) for name, value in found.items()}
