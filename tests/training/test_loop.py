@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -345,6 +339,15 @@ def test_a_scorecard_serves_several_runs() -> None:
     assert record.epochs[0]["rest"] == 0
 
 
+def test_an_accumulation_serves_several_runs() -> None:
+    accumulation = AdaptiveAccumulation(0.5, 4)
+    first, record = run(accumulation=accumulation, epochs=8)
+    assert accumulation.steps > 1
+    again, restarted = run(accumulation=accumulation, epochs=8)
+    assert gap(first, again) == 0
+    assert restarted.totals["n_updates"] == record.totals["n_updates"]
+
+
 def test_metrics_of_every_form() -> None:
     values = iter([float("nan"), 0.5, 0.4, 0.3])
     _, record = run(evaluate=lambda _: next(values), patience=2)
@@ -411,91 +414,6 @@ def test_mixed_precision() -> None:
         AcceleratorState._reset_state(True)
     assert record.epochs[-1]["won_share"] > 0.5
     assert all(p.dtype == torch.float32 for p in model.parameters())
-
-
-EVERYTHING = """
-import sys, torch
-from sparring import ASSoftmaxLoss, WarmupDelta
-from sparring.training import AdaptiveAccumulation, Scorecard
-from sparring.training.loop import Loop
-from tests.training.test_loop import N, digits_like, net
-folder, out, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
-
-class Slow(torch.utils.data.Dataset):
-    data = digits_like()
-    def __len__(self): return N
-    def __getitem__(self, i):
-        import time; time.sleep(pause)
-        return self.data[i]
-
-torch.set_num_threads(1)
-model = net()
-loss = ASSoftmaxLoss(WarmupDelta(0.3, total_steps=72, share=0.1))
-card = Scorecard(N, check=True, max_rest=2, earn=1)
-loop = Loop(model, loss, Slow(), batch_size=8, epochs=6, lr=0.02, accumulation=AdaptiveAccumulation(0.5, 4), scorecard=card,
-            folder=folder, save_every=2, evaluate=lambda m: {"zero": 0.0}, eval_every=7)
-record = loop.run()
-torch.save({"model": model.state_dict(), "card": card.state_dict(), "epochs": record.epochs, "totals": record.totals}, out)
-"""
-
-
-def _start(folder: Path, out: Path, pause: float) -> subprocess.Popen[bytes]:
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-c", EVERYTHING, str(folder), str(out), str(pause)]
-    return subprocess.Popen(command, env=environment)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor):
-        return torch.equal(a.nan_to_num(9.0) if a.is_floating_point() else a, b.nan_to_num(9.0) if b.is_floating_point() else b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a if key != "seconds")
-    return len(a) == len(b) and all(map(_same, a, b)) if isinstance(a, list) else bool(a == b)
-
-
-def test_killed_and_resumed_it_ends_the_same_to_the_bit(tmp_path: Path) -> None:
-    """SIGKILL, three times, wherever it happens to be; scorecard, δ, windows and pending fights go on."""
-    with _start(tmp_path / "whole", tmp_path / "whole.pt", 0.0) as process:
-        assert process.wait() == 0
-    mark = tmp_path / "cut" / "checkpoint.pt"
-    for kill in range(3):
-        before = mark.stat().st_mtime_ns if mark.exists() else 0
-        with _start(tmp_path / "cut", tmp_path / "cut.pt", 0.002) as process:
-            while process.poll() is None and not (mark.exists() and mark.stat().st_mtime_ns > before):
-                time.sleep(0.01)
-            time.sleep(0.03 * (kill + 1))
-            process.send_signal(signal.SIGKILL)
-            assert process.wait() == -signal.SIGKILL
-    assert not (tmp_path / "cut.pt").exists()
-    with _start(tmp_path / "cut", tmp_path / "cut.pt", 0.0) as process:
-        assert process.wait() == 0
-    whole, cut = (torch.load(tmp_path / name) for name in ("whole.pt", "cut.pt"))
-    assert _same(whole, cut)
-    assert _same(whole["model"], cut["model"])
-
-
-def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
-    first, record = run(folder=tmp_path)
-    again, restored = run(folder=tmp_path)
-    assert gap(first, again) == 0
-    assert restored.totals == record.totals
-    with pytest.raises(ValueError, match="holds a run with batch_size 8, this one has 4"):
-        run(folder=tmp_path, batch_size=4)
-    anew, _ = run(folder=tmp_path, resume=False)
-    assert gap(first, anew) == 0
-
-
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
-    first, _ = run(folder=tmp_path)
-    (tmp_path / "checkpoint.pt").write_bytes(b"half a file")
-    again, record = run(folder=tmp_path)
-    assert gap(first, again) == 0
-    assert len(record.epochs) == 4
-    (tmp_path / "checkpoint.pt").write_bytes(b"half a file")
-    (tmp_path / "checkpoint-previous.pt").write_bytes(b"another")
-    with pytest.raises(ValueError, match="move them away"):
-        run(folder=tmp_path)
 
 
 def test_errors() -> None:

@@ -49,6 +49,10 @@ class AdaptiveAccumulation:
         self.lam = check_positive("lam", lam, note="Eq. 19; the paper uses 0.5 to 1.5")
         self.max_steps = check_count("max_steps", max_steps, note="1 is no accumulation")
         self.decide = decide
+        self.reset()
+
+    def reset(self) -> None:
+        """Before a run: windows begin at their first length again."""
         self.steps = 1  # length of the current window
         self._open()
 
@@ -61,11 +65,6 @@ class AdaptiveAccumulation:
     def should_step(self) -> bool:
         """The window is full."""
         return self.n_micro >= self.steps
-
-    @property
-    def steps_next(self) -> bool:
-        """The micro-batch about to be added will fill the window (with ``decide="first"`` a window's first one does not know)."""
-        return self.n_micro + 1 >= self.steps
 
     def add(self, rows: RowLosses | None = None, *, n_all: int = 0, n_masked: int = 0, mass: float | None = None) -> float:
         """One more micro-batch: its rows, or their counts. Returns what to multiply the *sum* of its losses by.
@@ -129,7 +128,10 @@ class ConstantAccumulation(AdaptiveAccumulation):
 
     def __init__(self, steps: int = 1) -> None:
         super().__init__(max_steps=check_count("steps", steps))
-        self.steps = steps
+
+    def reset(self) -> None:
+        super().reset()
+        self.steps = self.max_steps
 
     def grown(self, n_all: int, n_masked: int) -> int:
         return self.max_steps

@@ -7,22 +7,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import default_collate
+
+from sparring.training.revisit import Indexed
 
 Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
 LABELS = ("labels", "label", "target")
 
 
-class Paired(Dataset[Any]):
-    """A data set's samples with their indices, for ``Collate``."""
-
-    def __init__(self, dataset: Any) -> None:
-        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
-            raise ValueError(f"samples are told apart by index, so data must have a length and items; {type(dataset).__name__} has not")
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
+class Paired(Indexed):
+    """Samples untouched, their indices beside them, for ``Collate``."""
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         return self.dataset[index], index

@@ -127,6 +127,7 @@ class Loop:
         """From the beginning, or from the checkpoint in ``folder``."""
         set_seed(self.seed + self.replicas.rank)
         self.card.forget()  # another run's epochs
+        self.windows.reset()
         self.net = self.engine.prepare_model(self.model, evaluation_mode=True)
         self.replicas.same([*self.model.parameters(), *self.model.buffers()])
         self.objective.to(self.device)
