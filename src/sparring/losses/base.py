@@ -174,13 +174,18 @@ def list_losses() -> list[str]:
     return sorted(_REGISTRY)
 
 
-def make_loss(name: str, **settings: Any) -> Loss:
-    """A loss by name: ``make_loss("as-softmax", delta=0.3)``."""
+def find_loss(name: str) -> type[Loss]:
+    """The class registered under a name."""
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name.lower().replace("_", "-"), list_losses(), n=1)
         hint = f'; did you mean "{near[0]}"?' if near else "."
         raise ValueError(f'no loss named "{name}"{hint} Known: {", ".join(list_losses())}')
-    cls = _REGISTRY[name]
+    return _REGISTRY[name]
+
+
+def make_loss(name: str, **settings: Any) -> Loss:
+    """A loss by name: ``make_loss("as-softmax", delta=0.3)``."""
+    cls = find_loss(name)
     known = list(inspect.signature(cls).parameters)
     if unknown := [key for key in settings if key not in known]:
         raise ValueError(f'"{name}" has no setting {", ".join(unknown)}; it takes {", ".join(known)}')

@@ -90,6 +90,7 @@ class Loop:
     resume: bool = True
     seed: int = 0
     log: Callable[[dict[str, Any]], None] | None = None  # gets every record
+    log_step: Callable[[dict[str, Any]], None] | None = None  # gets one for every optimizer step: samples and loss are this process's own
     progress: bool | None = None  # a bar; None: on a terminal
     accelerator: Accelerator | None = None
 
@@ -120,6 +121,11 @@ class Loop:
         self.windows = ConstantAccumulation(self.accumulation) if isinstance(self.accumulation, int) else self.accumulation
         self.record = Record()
         self.carried: list[batches.Part] = []  # found lost when checked; they fight in the next batch
+        self.stopping = False
+
+    def stop(self) -> None:
+        """Save and raise KeyboardInterrupt as soon as the window is over: for a signal handler, in a run of one process."""
+        self.stopping = True
 
     # ------------------------------------------------------------ the run
 
@@ -238,14 +244,22 @@ class Loop:
     def _step(self, n_done: int) -> None:
         """The optimizer's step, with the gradient of the mean over the window."""
         self.won_share = self.windows.n_masked / max(self.windows.n_all, 1)
+        now = {
+            "won_share": self.won_share,
+            "delta": self._delta(),
+            "accumulation": self.windows.n_micro,
+            "lr": self.lr_schedule.get_last_lr()[0],
+        }
         self.replicas.sum_gradients(self.model.parameters())
         self.windows.close(self.model.parameters())
         if self.max_grad_norm is not None:
             self.engine.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.stepper.step()
         self.stepper.zero_grad()
-        self.record.stepped()
+        window = self.record.stepped()
         self._follow(n_done)
+        if self.log_step is not None and self.replicas.rank == 0:
+            self.log_step({"step": n_done, "epoch": self.sampler.epoch, **window, **now})
 
     def _follow(self, n_done: int) -> None:
         """Learning rate and δ go by planned batches; those who rest count as consumed."""
@@ -265,8 +279,10 @@ class Loop:
             self._evaluate()
         if self.record.done:
             self._report()
-        if self.record.done or self._crossed(self.save_every):
+        if self.record.done or self.stopping or self._crossed(self.save_every):
             resume.save(self, position)
+        if self.stopping:
+            raise KeyboardInterrupt
         self.n_paused = self.n_done
         self.clock = time.perf_counter()
 
@@ -289,7 +305,7 @@ class Loop:
         name = self.metric or next(iter(figures))
         if name not in figures:
             raise ValueError(f'evaluate returned {", ".join(figures)}, but metric is "{name}"')
-        entry = {"step": self.n_done, "epoch": self.sampler.epoch, **figures}
+        entry = {"step": self.n_done, "epoch": self.sampler.epoch, "seconds": self.record.totals["seconds"], **figures}
         if self.record.evaluated(entry, figures[name] if self.greater_is_better else -figures[name]) and self.load_best:
             self.best = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
         self._say(entry)

@@ -28,6 +28,7 @@ class Record:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     totals: dict[str, float] = field(default_factory=_zero)
     current: dict[str, Any] = field(default_factory=_zero)
+    window: dict[str, float] = field(default_factory=_zero)  # since the last update
     done: bool = False
 
     @property
@@ -40,8 +41,8 @@ class Record:
 
     def _add(self, **counts: float) -> None:
         for name, value in counts.items():
-            self.current[name] += value
-            self.totals[name] += value
+            for kept in (self.current, self.totals, self.window):
+                kept[name] += value
 
     def _looked(self, counts: Counts, n_forward: int, n_backward: int) -> None:
         self._add(n_rows=counts.n_valid, n_won=counts.n_won, mass=counts.mass, loss=counts.loss)
@@ -57,13 +58,17 @@ class Record:
     def spent(self, seconds: float) -> None:
         self._add(seconds=seconds)
 
-    def stepped(self) -> None:
+    def stepped(self) -> dict[str, float]:
+        """Close a window: its samples and its mean loss."""
         self._add(n_updates=1)
+        window, self.window = self.window, _zero()
+        return {"loss": window["loss"] / (window["mass"] or 1), "n_forward": window["n_forward"], "n_backward": window["n_backward"]}
 
     def end(self, total: Callable[[Sequence[float]], list[float]], **facts: Any) -> dict[str, Any]:
         """Close an epoch; ``total`` sums counts over the processes, each of which saw its part."""
         for name, value in zip(SHARED, total([self.current[name] for name in SHARED]), strict=True):
-            self._add(**{name: value - self.current[name]})
+            self.totals[name] += value - self.current[name]
+            self.current[name] = value
         entry = {**self.current, **facts, "won_share": self.current["n_won"] / max(self.current["n_rows"], 1)}
         entry["loss"] = self.current["loss"] / (self.current["mass"] or 1)
         self.epochs.append(entry)
