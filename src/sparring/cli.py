@@ -1,0 +1,297 @@
+"""The command line: sparring losses | tasks | run | compare | tune | predict.
+
+Results go to standard output, progress and remarks to standard error, and those only on a terminal. Exit codes: 0 done, 1 a mistake
+that the message names, 2 a wrong command line, 130 interrupted (the same command goes on).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparring import __version__, list_losses
+from sparring.lab.config import LOSS_SETTINGS, Config, loss_settings
+from sparring.lab.errors import UserError
+from sparring.losses.base import find_loss
+
+if TYPE_CHECKING:
+    from sparring.lab.runner import Plan
+    from sparring.lab.tasks import Data, Task
+
+NEEDED = ("accelerate", "pycountry", "rich", "scipy", "seqeval", "sklearn", "tokenizers", "tomli", "transformers")  # the extra [lab]
+EXAMPLES = """examples:
+  sparring tasks                                              what there is to train on
+  sparring run digits                                         train with AS-Softmax, a few seconds
+  sparring run reviews.csv --loss as-softmax --delta 0.3      a file of your own
+  sparring compare languages --losses softmax,as-softmax --seeds 3
+  sparring tune sst5 --loss as-softmax --model minilm --layers 2
+  sparring predict runs/languages "Königreich Bayern"
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code. A user's mistake is one line on standard error."""
+    options = build_parser().parse_args(arguments)
+    try:
+        return int(options.command(options) or 0)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # head, less: whoever read has seen enough
+        sys.stderr.close()
+        return 0
+    except ModuleNotFoundError as error:
+        if error.name in NEEDED:
+            return _fail(UserError(f"the lab needs {error.name}: pip install 'sparring[lab]'"))
+        raise
+    except UserError as error:
+        return _fail(error)
+
+
+def _fail(error: BaseException) -> int:
+    print(f"sparring: {error}", file=sys.stderr)
+    return 1
+
+
+# ------------------------------------------------------------ the commands
+
+
+def losses(options: argparse.Namespace) -> None:
+    rows: list[dict[str, Any]] = []
+    for name in list_losses():
+        cls, settings = find_loss(name), loss_settings(name)
+        about = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+        rows.append({"name": name, "class": cls.__name__, "settings": settings, "about": about})
+    if options.json:
+        _print_json(rows)
+        return
+    for row in rows:
+        print(f"{row['name']:<26} {row['class']}({', '.join(f'{k}={v}' for k, v in row['settings'].items())})\n    {row['about']}")
+
+
+def tasks(options: argparse.Namespace) -> None:
+    from sparring.lab import show
+    from sparring.lab.tasks import Where, list_tasks, survey
+
+    rows = survey(list_tasks(), Where.default(options.data_dir))
+    if options.json:
+        _print_json(rows)
+        return
+    cells = [
+        (row["name"], row["kind"], _sizes(row["sizes"]), "–" if row["classes"] is None else str(row["classes"]), row["where"], row["about"])
+        for row in rows
+    ]
+    columns = ("task", "kind", "train/dev/test", "classes", "where", "about")
+    show.console().print(show.table("Tasks", columns, cells, left=6))
+    show.console().print(
+        "Not here: see --data-dir and SPARRING_DATA. A CSV, TSV or JSONL file or a folder of your own is a task too.", style="dim"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    config = _config(options)
+    task, data = _open(config)
+    _train(options, config, task, data, _plans(config, [None], options.seeds, task, data))
+
+
+def compare(options: argparse.Namespace) -> None:
+    config = _config(options)
+    task, data = _open(config)
+    names = options.losses.split(",") if options.losses else _default_losses(task)
+    _train(options, config, task, data, _plans(config, names, options.seeds, task, data))
+
+
+def tune(options: argparse.Namespace) -> None:
+    from sparring.lab import show, tune
+
+    config = _config(options).replace(test=False)
+    task, data = _open(config)
+    first = _plans(config, [None], 1, task, data)[0].config
+    names = tune.grid(first, len(data.labels), tune.parse_values(options.values))
+    kept = config.replace(**{name: None for name in LOSS_SETTINGS if any(f":{name}=" in text for text in names)})
+    rows = _rows(options, _plans(kept, names, options.seeds, task, data))
+    best = tune.best(rows)
+    chosen = names[rows.index(best)]
+    flags = " ".join(f"--{pair.replace('=', ' ')}" for pair in chosen.split(":")[1:])
+    command = f"sparring run {config.task} --loss {first.loss} {flags}"
+    if options.json:
+        _print_json({"task": task.name, "metric": best["metric"], "rows": rows, "best": chosen, "command": command})
+        return
+    cells = [
+        (name, show.mean_and_spread(row["dev"]), show.percent(row["won_share"]), "best" if row is best else "")
+        for name, row in zip(names, rows, strict=True)
+    ]
+    columns = ("", f"dev {best['metric'].replace('_', ' ')} %", "won %", "")
+    show.console().print(show.table(f"{task.name}: {first.loss} on dev (test was not looked at)", columns, cells))
+    print(f"the best: {command}")
+
+
+def predict(options: argparse.Namespace) -> None:
+    from sparring.lab.predict import Predictor, find_run
+
+    texts = options.text or [line.rstrip("\n") for line in sys.stdin]
+    if options.pair and len(options.pair) != len(texts):
+        raise UserError(f"as many --pair as texts: got {len(options.pair)} and {len(texts)}")
+    found = Predictor(find_run(Path(options.run)))(texts, options.pair or None)
+    if options.json:
+        _print_json(found)
+        return
+    for one in found:
+        likely = "".join(f"  {label} {p:.2f}" for label, p in one.get("probabilities", {}).items())
+        predicted = one["predicted"]
+        if "tokens" in one:
+            predicted = " ".join(f"{token}/{tag}" for token, tag in zip(one["tokens"], predicted, strict=True))
+        print((", ".join(predicted) or "(none)") if isinstance(predicted, list) else predicted, likely, sep="\t" if likely else "")
+
+
+# ------------------------------------------------------------ what they share
+
+
+def _config(options: argparse.Namespace) -> Config:
+    flags = {name: value for name, value in vars(options).items() if name in FIELDS and value is not None}
+    return Config.read(Path(options.config) if options.config else None, flags)
+
+
+def _open(config: Config) -> tuple[Task, Data]:
+    from sparring.lab.runner import open_task
+
+    return open_task(config)
+
+
+def _default_losses(task: Task) -> list[str]:
+    return ["multilabel-softmax", "multilabel-as-softmax"] if task.kind == "multi-label" else ["softmax", "as-softmax"]
+
+
+def _plans(config: Config, names: Sequence[str | None], n_seeds: int, task: Task, data: Data) -> list[Plan]:
+    from sparring.lab.compare import plans_for
+
+    return plans_for(config, names, n_seeds, task, data)
+
+
+def _rows(options: argparse.Namespace, plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    """Run what is not done, and one row a contestant."""
+    from sparring.lab import show
+    from sparring.lab.compare import rows_of
+    from sparring.lab.jobs import run_all
+
+    if options.jobs < 1:
+        raise UserError(f"jobs must be at least 1, got {options.jobs}")
+    for plan in plans if options.fresh else ():
+        shutil.rmtree(plan.folder.path, ignore_errors=True)
+    return rows_of(run_all(plans, options.jobs, show.console(stderr=True)), str(plans[0].config.metric))
+
+
+def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, plans: Sequence[Plan]) -> None:
+    from sparring.lab import show
+
+    n_done = sum(plan.folder.done for plan in plans) if not options.fresh else 0
+    rows = _rows(options, plans)
+    if options.json:
+        _print_json(
+            {"task": task.name, "kind": task.kind, "source": data.source, "notes": list(data.notes), "model": config.model, "rows": rows}
+        )
+        return
+    console = show.console()
+    sizes = _sizes((len(data.train), len(data.dev), len(data.test)))
+    console.print(show.comparison(f"{task.name} ({task.kind}, {sizes}, {len(data.labels)} classes), model {config.model}", rows))
+    console.print(show.LEGEND, style="dim")
+    for note in data.notes:
+        print(f"data: {note}")
+    if n_done:
+        print(f"{n_done} of {len(plans)} runs were there already (--fresh runs them again)")
+    for folder in sorted({str(plan.folder.path.parent) for plan in plans}):
+        print(f"runs: {folder}")
+
+
+def _sizes(sizes: Sequence[int] | None) -> str:
+    return "/".join(f"{n:,}" for n in sizes) if sizes else "–"
+
+
+def _print_json(value: Any) -> None:
+    from sparring.lab.records import plain
+
+    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+# ------------------------------------------------------------ the flags
+
+FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    form: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    about = "Losses that train only against strong opponents: train, compare and tune classifiers."
+    parser = argparse.ArgumentParser("sparring", description=about, epilog=EXAMPLES, **form)
+    parser.add_argument("--version", action="version", version=f"sparring {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, does: Any, help: str, example: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.", epilog=f"examples:\n{example}", **form)
+        made.set_defaults(command=does)
+        made.add_argument("--json", action="store_true", help="machine-readable output")
+        return made
+
+    command("losses", losses, "list the losses and their settings", "  sparring losses --json")
+    made = command("tasks", tasks, "list the tasks: what is here, sizes, where from", "  sparring tasks --data-dir ~/data")
+    made.add_argument("--data-dir", help=FIELDS["data_dir"].metadata["help"])
+    made = command("run", run, "train one loss on a task", RUN)
+    _add_config(made)
+    made = command("compare", compare, "train several losses with the same seeds: one table", COMPARE)
+    made.add_argument("--losses", help="names with commas between, each with settings if need be: as-softmax:delta=0.2:skip=off")
+    _add_config(made)
+    made = command("tune", tune, "choose a loss's setting on dev, never on test", TUNE)
+    made.add_argument("--values", action="append", default=[], metavar="NAME=V,V", help="values to try instead of the papers'")
+    _add_config(made)
+    made = command("predict", predict, "label texts with a finished run's best model", PREDICT)
+    made.add_argument("run", metavar="RUN", help="the folder of a run, or one above several: the best on dev")
+    made.add_argument("text", metavar="TEXT", nargs="*", help="texts; none: the lines of standard input")
+    made.add_argument("--pair", action="append", metavar="TEXT", help="the second text of a pair, one for each text")
+    return parser
+
+
+RUN = """  sparring run digits
+  sparring run clinc_oos --loss as-softmax --delta 0.3 --skip auto --rest --model minilm --layers 2 --seeds 3 --jobs 2
+  sparring run reviews.csv --text-column review --label-column stars
+  sparring run --config runs/digits/.../seed-0/config.toml --lr 1e-3"""
+COMPARE = """  sparring compare languages --losses softmax,as-softmax --seeds 3 --jobs 2
+  sparring compare conll2003 --model minilm --losses softmax,as-softmax:delta=0.35:warmup=0.25,as-speed"""
+TUNE = """  sparring tune sst5 --loss as-softmax
+  sparring tune clinc_oos --loss sparse-softmax --values k=5,10,20 --seeds 3"""
+PREDICT = """  sparring predict runs/languages "Königreich Bayern"
+  sparring predict runs/rte "A man sleeps." --pair "Nobody sleeps."
+  cat lines.txt | sparring predict runs/mine --json"""
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    """The fields of Config as flags; unset ones stay out, so that a file's values hold."""
+    parser.add_argument("task", metavar="TASK", nargs="?", help=FIELDS["task"].metadata["help"])
+    parser.add_argument("--config", metavar="FILE", help="TOML with any of these settings; flags go on top")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each with one thread unless --threads says more")
+    parser.add_argument("--fresh", action="store_true", help="begin anew what was run or begun before")
+    groups = {}
+    for name, field in FIELDS.items():
+        if name == "task":
+            continue
+        group = field.metadata["group"]
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        flag, about = f"--{name.replace('_', '-')}", field.metadata["help"]
+        if field.type == "bool":
+            groups[group].add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
+        else:
+            shown = "" if field.default is None else f" (default: {field.default})"
+            words = field.metadata["choices"]
+            metavar = "{" + ",".join(words) + "}" if words and words != ("adaptive",) else str(field.type).split("|")[0].strip().upper()
+            groups[group].add_argument(flag, metavar=metavar, default=None, help=about.replace("%", "%%") + shown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

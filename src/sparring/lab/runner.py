@@ -1,0 +1,310 @@
+"""One run: data, network and loss by name, trained, scored and written down; stopped at any moment, the same call goes on.
+
+config ─► task ─► encoder ─► network ─► Loop ─► best on dev ─► test ─► run folder
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from torch.optim import AdamW
+
+from sparring.checks import check_count
+from sparring.lab import models, records
+from sparring.lab.config import Config
+from sparring.lab.encode import Encoder
+from sparring.lab.evaluate import Evaluator, Outcome
+from sparring.lab.metrics import METRICS, pearson
+from sparring.lab.records import Journal, RunFolder
+from sparring.lab.tasks import Data, Sample, Task, UserError, Where, get_task, known
+from sparring.lab.tasks.columns import Columns
+from sparring.lab.tasks.yours import is_yours, open_yours
+from sparring.training.loop import Loop
+
+
+class Watch(Protocol):
+    """Somebody who looks on: a progress bar, a queue to another process."""
+
+    def begin(self, total: int) -> None:
+        """Training starts; so many batches in all."""
+
+    def step(self, entry: dict[str, Any]) -> bool:
+        """An optimizer step is over. True: save and stop."""
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        """Dev was looked at."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run before it runs: everything decided, nothing built."""
+
+    config: Config  # resolved
+    task: Task
+    data: Data
+    folder: RunFolder
+
+    @property
+    def name(self) -> str:
+        return f"{self.config.label} seed {self.config.seed}"
+
+
+# ------------------------------------------------------------ what there is to run
+
+
+def open_task(config: Config) -> tuple[Task, Data]:
+    """The task by name, or the user's own data; the data cut to the sizes asked for."""
+    where = Where.default(config.data_dir)
+    if known(config.task) or not is_yours(config.task):
+        task = get_task(config.task)
+        data = task.load(where)
+    else:
+        columns = Columns(config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator)
+        task, data = open_yours(config.task, where, columns)
+    return task, data
+
+
+def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan:
+    """What a config means for a task's data, and the folder it goes to. A mistake in it is found here."""
+    own = models.defaults(config.model)
+    resolved = config.resolved(task, epochs=own.epochs, lr=own.lr, strict=strict)
+    if resolved.metric not in METRICS[task.kind]:
+        raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(METRICS[task.kind])}")
+    try:
+        check_count("epochs", resolved.epochs or 0)
+        check_count("batch_size", resolved.batch_size)
+        resolved.make_loss(total_steps=1)
+        resolved.make_accumulation()
+    except (ValueError, TypeError) as error:
+        raise UserError(str(error)) from None
+    name = "-".join([resolved.label.replace(" ", "-").replace("=", ""), Path(resolved.model).name, resolved.digest(fingerprint(data))])
+    folder = Path(resolved.out) / task.name / name / f"seed-{resolved.seed}"
+    return Plan(resolved, task, data, RunFolder(folder))
+
+
+def fingerprint(data: Data) -> str:
+    """Of the samples themselves, so that an edited file is another run."""
+    digest = hashlib.sha256()
+    for part in (data.train, data.dev, data.test):
+        digest.update(f"{len(part)};".encode())
+        for sample in part:
+            image = sample.get("image")
+            digest.update(
+                json.dumps(sample, sort_keys=True).encode() if image is None else image.numpy().tobytes() + sample["label"].encode()
+            )
+    return digest.hexdigest()
+
+
+def cut(samples: list[Sample], n: int | None, name: str) -> list[Sample]:
+    """n of them, always the same ones for the same n."""
+    if n is None or n >= len(samples):
+        return samples
+    if n < 1:
+        raise UserError(f"{name} must be at least 1, got {n}")
+    return random.Random(n).sample(samples, n)
+
+
+# ------------------------------------------------------------ running it
+
+
+def run(plan: Plan, watch: Watch | None = None) -> dict[str, Any]:
+    """Train as planned and return the summary. A finished run is not repeated, an unfinished one goes on where it was saved."""
+    if plan.folder.done:
+        return plan.folder.summary()
+    return Run(plan, watch).summary()
+
+
+class Run:
+    """A plan under way."""
+
+    def __init__(self, plan: Plan, watch: Watch | None = None) -> None:
+        self.plan, self.watch, self.config = plan, watch, plan.config
+        config, data, task = plan.config, plan.data, plan.task
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        self.path = plan.folder.path
+        train = cut(data.train, config.n_train, "n_train")
+        dev, self.test = cut(data.dev, config.n_dev, "n_dev"), cut(data.test, config.n_test, "n_test")
+        try:
+            self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
+            set_seed(config.seed)
+            self.built = models.build(config.model, data, layers=config.layers, freeze_embeddings=config.freeze_embeddings)
+            assert config.max_length is not None
+            self.encoder = Encoder(task.kind, data.labels, self.built.tokenizer, self._max_length(config.max_length), task.top_k)
+            self.loop = self._loop(train, dev)
+        except ValueError as error:  # a setting out of its range
+            raise UserError(str(error)) from error
+
+    def _max_length(self, wanted: int) -> int:
+        positions = getattr(self.built.net.config, "max_position_embeddings", None)
+        longest = self.built.tokenizer.model_max_length if self.built.tokenizer is not None else wanted
+        return min(wanted, longest, positions or wanted)
+
+    def _loop(self, train: list[Sample], dev: list[Sample]) -> Loop:
+        config = self.config
+        features = self.encoder.encode(train)
+        assert config.epochs is not None
+        assert config.lr is not None
+        n_steps = config.epochs * -(-len(train) // (config.batch_size * self.engine.num_processes))
+        objective = config.make_loss(n_steps)
+        judge = objective if config.delta == "adaptive" else config.make_loss(n_steps, schedule=False)
+        self.judge = judge.to(self.engine.device)
+        self.dev = Evaluator(self.encoder, dev, self.judge)
+        self.journals = {name: Journal(self.path / f"{name}.jsonl") for name in ("steps", "evaluations")}
+        self.journals["epochs"] = Journal(self.path / "epochs.jsonl", key="epoch")
+        weights = [parameter for parameter in self.built.net.parameters() if parameter.requires_grad]
+        return Loop(
+            self.built.net,
+            objective,
+            features,
+            batch_size=config.batch_size,
+            epochs=config.epochs,
+            optimizer=AdamW(weights, lr=config.lr, weight_decay=config.weight_decay),
+            schedule=config.schedule,
+            accumulation=config.make_accumulation(),
+            skip=config.skip,
+            scorecard=config.rest,
+            lengths=self.encoder.lengths(features),
+            collate=self.encoder.collate,
+            max_grad_norm=config.max_grad_norm or None,
+            evaluate=self.dev,
+            eval_every=config.eval_every,
+            metric=config.metric,
+            patience=config.patience,
+            load_best=True,
+            folder=self.path,
+            save_every=config.save_every,
+            seed=config.seed,
+            log=self._log,
+            log_step=self._log_step,
+            progress=False,
+            accelerator=self.engine,
+        )
+
+    # ------------------------------------------------------------ while it runs
+
+    def _log_step(self, entry: dict[str, Any]) -> None:
+        self.journals["steps"].add(entry)
+        if self.board is not None:
+            for name in ("loss", "won_share", "delta", "accumulation", "lr", "n_forward", "n_backward"):
+                self.board.add_scalar(f"train/{name}", entry[name], entry["step"])
+        if self.watch is not None and self.watch.step(entry):
+            self.loop.stop()
+
+    def _log(self, entry: dict[str, Any]) -> None:
+        if "value" not in entry:  # an epoch
+            self.journals["epochs"].add(entry)
+            return
+        assert self.dev.last is not None
+        self.journals["evaluations"].add({**entry, "margins": self.dev.last.histogram})
+        if self.board is not None:
+            for name, value in self.dev.last.figures.items():
+                self.board.add_scalar(f"dev/{name}", value, entry["step"])
+        if self.watch is not None:
+            self.watch.evaluation(entry)
+
+    def _board(self) -> Any:
+        if not self.config.tensorboard:
+            return None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UserError("TensorBoard events need tensorboard: pip install tensorboard") from None
+        return SummaryWriter(str(self.path / "tensorboard"))
+
+    def summary(self) -> dict[str, Any]:
+        self.board = self._board()
+        self._describe()
+        began = time.perf_counter()
+        if self.watch is not None:
+            self.watch.begin(self.loop.total_steps)
+        with _stopping(self.loop, alone=self.engine.num_processes == 1):
+            record = self.loop.run()
+        if self.board is not None:
+            self.board.close()
+        outcome = Evaluator(self.encoder, self.test, self.judge).outcome(self.built.net) if self.config.test else None
+        summary = self._summary(record, outcome) | {"wall_seconds": time.perf_counter() - began}
+        if self.engine.is_main_process:
+            self._keep(outcome, summary)
+        self.engine.wait_for_everyone()
+        return summary
+
+    def _describe(self) -> None:
+        if not self.engine.is_main_process:
+            return
+        data = self.plan.data
+        records.write(self.path / "config.toml", self.config.toml())
+        records.write_json(self.path / "machine.json", records.machine())
+        sizes = {"train": len(self.loop.data), "dev": len(self.dev.samples), "test": len(self.test) if self.config.test else 0}
+        facts = {"task": self.plan.task.name, "kind": data.kind, "source": data.source, "notes": data.notes, "top_k": self.plan.task.top_k}
+        records.write_json(self.path / "data.json", {**facts, "sizes": sizes, "labels": data.labels})
+
+    def _summary(self, record: Any, outcome: Outcome | None) -> dict[str, Any]:
+        evaluations, last, best = record.evaluations, record.epochs[-1], record.best or record.evaluations[-1]
+        metric = self.config.metric
+        assert metric is not None
+        figures = {name: value for name, value in best.items() if name not in ("step", "epoch", "seconds", "value", "best")}
+        counts = {name: record.totals[name] for name in ("n_forward", "n_backward", "n_updates", "n_rows", "n_won")}
+        return {
+            "task": self.plan.task.name,
+            "contestant": self.config.label,
+            "model": self.config.model,
+            "seed": self.config.seed,
+            "metric": metric,
+            "dev": figures,
+            "test": outcome.figures if outcome else None,
+            "best_step": best["step"],
+            "correlation": pearson([entry["loss"] for entry in evaluations], [entry[metric] for entry in evaluations]),
+            "won_share": last["won_share"],
+            "epochs": len(record.epochs),
+            "n_samples": len(self.loop.data),
+            **counts,
+            "seconds": record.totals["seconds"],
+            "folder": str(self.path),
+            "config": asdict(self.config),
+        }
+
+    def _keep(self, outcome: Outcome | None, summary: dict[str, Any]) -> None:
+        """The summary comes last: where it is, everything is."""
+        net: Any = self.built.net
+        net.save_pretrained(self.plan.folder.model)
+        if self.built.tokenizer is not None:
+            self.built.tokenizer.save_pretrained(self.plan.folder.model)
+        if outcome is not None:
+            lines = zip(self.test, outcome.predicted, outcome.margins, strict=True)
+            written = ({**{k: v for k, v in sample.items() if k != "image"}, "predicted": p, "margin": m} for sample, p, m in lines)
+            records.write_lines(self.path / "predictions.jsonl", written)
+        records.write_json(self.path / "summary.json", summary)
+        for name in ("checkpoint.pt", "checkpoint-previous.pt"):
+            (self.path / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _stopping(loop: Loop, alone: bool) -> Iterator[None]:
+    """Ctrl-C saves and stops at the end of the window; a second one stops at once."""
+    if not alone or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, before)
+        loop.stop()
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

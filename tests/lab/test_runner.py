@@ -1,0 +1,237 @@
+"""A run on real data: what it leaves, that it ends the same however often it was stopped, that its model loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from sparring.lab import models
+from sparring.lab.config import Config
+from sparring.lab.encode import Encoder
+from sparring.lab.errors import UserError
+from sparring.lab.evaluate import Evaluator
+from sparring.lab.metrics import METRICS
+from sparring.lab.records import RunFolder
+from sparring.lab.runner import Plan, Run, fingerprint, plan, run
+from sparring.losses import make_loss
+from tests.lab.data import data, task
+
+TIMES = ("seconds", "wall_seconds", "folder", "config")
+
+
+def planned(out: Path, kind: str = "multi-class", **settings: Any) -> Plan:
+    made = data(kind)
+    config = Config("colours", out=str(out), **{"epochs": 4, "batch_size": 8, **settings})
+    return plan(config, task(kind, made), made)
+
+
+def same(summary: dict[str, Any]) -> dict[str, Any]:
+    """What does not depend on clock and place."""
+    return {name: value for name, value in summary.items() if name not in TIMES}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, Any]]:
+    made = planned(tmp_path_factory.mktemp("runs"), tensorboard=True, warmup=0.25, accumulation=2, rest=True)
+    return made, run(made)
+
+
+def test_a_run_learns_and_says_so(finished: tuple[Plan, dict[str, Any]]) -> None:
+    plan, summary = finished
+    assert summary["test"]["accuracy"] == summary["dev"]["accuracy"] == 1.0
+    assert summary == RunFolder(plan.folder.path).summary()
+    assert summary["n_backward"] < summary["n_forward"] <= 4 * 48
+    assert summary["correlation"] is not None
+    assert summary["config"]["lr"] == 2e-3
+
+
+def test_every_step_has_its_line(finished: tuple[Plan, dict[str, Any]]) -> None:
+    plan, summary = finished
+    steps, epochs = plan.folder.lines("steps"), plan.folder.lines("epochs")
+    assert set(steps[0]) == {"step", "epoch", "loss", "won_share", "delta", "accumulation", "lr", "n_forward", "n_backward"}
+    assert len(steps) == summary["n_updates"]
+    for name in ("n_forward", "n_backward"):
+        assert sum(step[name] for step in steps) == sum(epoch[name] for epoch in epochs) == summary[name]
+    assert [step["delta"] for step in steps[:3]] == [1.0] * 3  # a quarter of 24 batches, two a step
+    assert {step["delta"] for step in steps[3:]} == {0.3}
+    assert {step["accumulation"] for step in steps[:9]} == {2}
+    assert steps[-1]["step"] == 24
+    assert steps[0]["loss"] > steps[-1]["loss"]
+
+
+def test_every_evaluation_has_its_line(finished: tuple[Plan, dict[str, Any]]) -> None:
+    plan, summary = finished
+    evaluations = plan.folder.lines("evaluations")
+    assert [entry["step"] for entry in evaluations] == [6, 12, 18, 24]
+    assert all(sum(entry["margins"]) == 24 for entry in evaluations)
+    best = next(entry for entry in evaluations if entry["step"] == summary["best_step"])
+    assert best["best"]
+    assert {name: best[name] for name in summary["dev"]} == summary["dev"]
+    assert set(METRICS["multi-class"]) | {"loss", "won_share", "margin"} == set(summary["dev"])
+
+
+def test_the_folder_says_everything_else(finished: tuple[Plan, dict[str, Any]]) -> None:
+    folder = finished[0].folder
+    assert Config.read(folder.path / "config.toml", {}) == finished[0].config
+    assert folder.read("machine")["versions"]["torch"] == torch.__version__
+    assert folder.read("data") | {"labels": None} == {
+        "task": "colours", "kind": "multi-class", "source": "made", "notes": [], "top_k": None, "labels": None,
+        "sizes": {"train": 48, "dev": 24, "test": 24},
+    }  # fmt: skip
+    predictions = folder.lines("predictions")
+    assert [row["text"] for row in predictions] == [row["text"] for row in finished[0].data.test]
+    assert all((row["predicted"] == row["label"]) == (row["margin"] > 0) for row in predictions)
+    assert not list(folder.path.glob("checkpoint*"))
+    assert list((folder.path / "tensorboard").glob("events*"))
+
+
+def test_tensorboard_has_the_steps(finished: tuple[Plan, dict[str, Any]]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(finished[0].folder.path / "tensorboard")).Reload()
+    shown, steps = events.Scalars("train/won_share"), finished[0].folder.lines("steps")
+    assert [event.step for event in shown] == [step["step"] for step in steps]
+    assert [event.value for event in shown] == pytest.approx([step["won_share"] for step in steps])
+    assert len(events.Scalars("dev/accuracy")) == 4
+
+
+def test_the_best_model_loads_from_its_folder_and_scores_the_same(finished: tuple[Plan, dict[str, Any]]) -> None:
+    plan, summary = finished
+    net = AutoModelForSequenceClassification.from_pretrained(plan.folder.model)
+    tokenizer = AutoTokenizer.from_pretrained(plan.folder.model)
+    assert [net.config.id2label[i] for i in range(3)] == plan.data.labels
+    encoder = Encoder("multi-class", plan.data.labels, tokenizer, 32)
+    assert Evaluator(encoder, plan.data.test, make_loss("as-softmax")).outcome(net).figures == pytest.approx(summary["test"])
+
+
+def test_a_finished_run_is_not_repeated(finished: tuple[Plan, dict[str, Any]]) -> None:
+    before = (finished[0].folder.path / "summary.json").stat().st_mtime_ns
+    assert run(finished[0]) == finished[1]
+    assert (finished[0].folder.path / "summary.json").stat().st_mtime_ns == before
+
+
+def test_other_settings_seeds_and_data_have_other_folders(tmp_path: Path) -> None:
+    made = planned(tmp_path)
+    other = planned(tmp_path, lr=0.1)
+    seed = planned(tmp_path, seed=3)
+    assert other.folder.path.parent != made.folder.path.parent == seed.folder.path.parent
+    assert seed.folder.path.name == "seed-3"
+    edited = data("multi-class")
+    edited.train[0]["text"] += "!"
+    assert fingerprint(edited) != fingerprint(data("multi-class"))
+
+
+@pytest.mark.parametrize("kind", ["multi-class", "pair", "token", "spelling", "multi-label", "image"])
+def test_every_kind_trains(kind: str, tmp_path: Path) -> None:
+    made = planned(tmp_path, kind, epochs=20 if kind == "pair" else 10)
+    summary = run(made)
+    assert summary["test"][made.config.metric] > (0.6 if kind == "pair" else 0.9)
+    built = models.load(made.folder.model, kind)
+    encoder = Encoder(kind, made.data.labels, built.tokenizer, 32)
+    loss = make_loss("multilabel-as-softmax" if kind == "multi-label" else "as-softmax")
+    assert Evaluator(encoder, made.data.test, loss).outcome(built.net).figures == pytest.approx(summary["test"])
+
+
+class Interrupt:
+    """Asks the run to stop after some steps."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def begin(self, total: int) -> None:
+        """Nothing to see."""
+
+    def step(self, entry: dict[str, Any]) -> bool:
+        return entry["step"] >= self.after
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        """Nothing to see."""
+
+
+@pytest.mark.parametrize("settings", [{}, {"rest": True, "accumulation": "adaptive", "delta": "adaptive", "skip": "two-pass"}])
+def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path, settings: dict[str, Any]) -> None:
+    settings = {"epochs": 6, **settings}
+    whole = run(planned(tmp_path / "whole", **settings))
+    stopped = planned(tmp_path / "stopped", **settings)
+    for after in (3, 11, 20):
+        with pytest.raises(KeyboardInterrupt):
+            Run(stopped, Interrupt(after)).summary()
+        assert not stopped.folder.done
+    summary = run(stopped)
+    assert same(summary) == same(whole)
+    whole_plan = planned(tmp_path / "whole", **settings)
+    assert stopped.folder.lines("steps") == whole_plan.folder.lines("steps")
+    ours, theirs = stopped.folder.lines("evaluations"), whole_plan.folder.lines("evaluations")
+    assert [{**entry, "seconds": 0} for entry in ours] == [{**entry, "seconds": 0} for entry in theirs]
+
+
+def test_killed_it_goes_on_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+    """SIGKILL, from outside, in the middle; then the same command again."""
+    flags = ["run", "digits", "--epochs", "6", "--save-every", "10", "--threads", "1", "--rest", "--device", "cpu", "--json"]
+    command = [sys.executable, "-m", "sparring.cli", *flags, "--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (steps := list((tmp_path / "killed").rglob("steps.jsonl"))) or steps[0].read_text().count("\n") < 50:
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+    assert not list((tmp_path / "killed").rglob("summary.json"))
+    assert list((tmp_path / "killed").rglob("checkpoint.pt"))
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    whole = subprocess.run([*command[:-1], str(tmp_path / "whole")], capture_output=True, text=True, check=True)
+    rows = [json.loads(done.stdout)["rows"][0] for done in (again, whole)]
+    names = ("test", "dev", "forwards", "backwards", "updates", "won_share", "correlation")
+    assert [rows[0][name] for name in names] == [rows[1][name] for name in names]
+    ours, theirs = (RunFolder(Path(row["folders"][0])) for row in rows)
+    assert same(ours.summary()) == same(theirs.summary())
+    assert ours.lines("steps") == theirs.lines("steps")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    flags = ["run", "digits", "--epochs", "40", "--threads", "1", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "sparring.cli", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (steps := list(tmp_path.rglob("steps.jsonl"))) or steps[0].read_text().count("\n") < 5:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert error == "interrupted; the same command goes on where it stopped\n"
+    saved = torch.load(next(tmp_path.rglob("checkpoint.pt")), weights_only=True)
+    assert saved["n_done"] == json.loads(steps[0].read_text().splitlines()[-1])["step"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"delta": 1.5}, r"delta must lie in \[0, 1\], got 1.5"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"epochs": 0}, "epochs must be"),
+        ({"metric": "bleu"}, "colours has no metric bleu; it has accuracy, macro_f1, matthews"),
+        ({"layers": 2}, "layers and freeze_embeddings are for pre-trained models"),
+        ({"n_train": 0}, "n_train must be at least 1"),
+        ({"model": "no-such-folder/at-all"}, 'model "no-such-folder/at-all"'),
+        ({"lam": -1.0, "accumulation": "adaptive"}, "lam must be"),
+    ],
+)
+def test_a_mistake_is_named(settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match=message):
+        run(planned(tmp_path, **settings))
+    assert not list(tmp_path.rglob("*.json*"))
