@@ -1,4 +1,4 @@
-# make demo   train softmax and AS-Softmax on data that comes with scikit-learn and compare them; then what skipping and rest save
+# make demo   train softmax and AS-Softmax on names in 89 languages, which come with a package, and compare them: a few minutes
 # make test   lint, types, tests, and the wheel installed into an empty environment
 # make lint   ruff and mypy alone
 # Each makes its own .venv first where there is none. PYTHON=python3.12 make test picks another interpreter.
@@ -12,8 +12,7 @@ JOBS ?= 2
 .PHONY: demo test lint pytest wheel bench clean
 
 demo: $(VENV)/.lab
-	$(BIN)/python examples/digits.py
-	$(BIN)/python examples/speed.py
+	$(BIN)/sparring compare languages --losses softmax,as-softmax --seeds 2 --epochs 6 --jobs $(JOBS) --fresh
 
 test: lint pytest wheel
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
+import subprocess
 import sys
+from pathlib import Path
 
 import torch
 
@@ -30,4 +32,9 @@ except ImportError as error:
     assert "sparring[lab]" in str(error), error  # noqa: PT017
 else:
     raise AssertionError("Accelerate is here: this is not the empty environment")
+for command, code, says in ((["losses"], 0, "as-softmax"), (["run", "digits"], 1, "pip install 'sparring[lab]'")):
+    done = subprocess.run([Path(sys.executable).parent / "sparring", *command], capture_output=True, text=True)
+    assert done.returncode == code, done
+    assert says in done.stdout + done.stderr, done
+    assert "Traceback" not in done.stderr, done
 sys.stdout.write(f"wheel {sparring.__version__} works with torch {torch.__version__} and entmax alone\n")

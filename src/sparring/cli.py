@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import inspect
 import json
-import shutil
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -179,12 +179,12 @@ def _rows(options: argparse.Namespace, plans: Sequence[Plan]) -> list[dict[str, 
     """Run what is not done, and one row a contestant."""
     from sparring.lab import show
     from sparring.lab.compare import rows_of
-    from sparring.lab.jobs import run_all
+    from sparring.lab.jobs import remove, run_all
 
     if options.jobs < 1:
         raise UserError(f"jobs must be at least 1, got {options.jobs}")
-    for plan in plans if options.fresh else ():
-        shutil.rmtree(plan.folder.path, ignore_errors=True)
+    if options.fresh:
+        remove([plan.folder for plan in plans], cpu=plans[0].config.device == "cpu")
     return rows_of(run_all(plans, options.jobs, show.console(stderr=True)), str(plans[0].config.metric))
 
 
@@ -193,6 +193,8 @@ def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, 
 
     n_done = sum(plan.folder.done for plan in plans) if not options.fresh else 0
     rows = _rows(options, plans)
+    if os.environ.get("RANK", "0") != "0":  # of several processes under torchrun the first one speaks
+        return
     if options.json:
         _print_json(
             {"task": task.name, "kind": task.kind, "source": data.source, "notes": list(data.notes), "model": config.model, "rows": rows}

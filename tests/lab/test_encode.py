@@ -44,17 +44,17 @@ def test_tags_stand_at_the_first_piece_and_nowhere_else() -> None:
     made = Data("token", [{"tokens": ["ab", "c"], "tags": ["B-X", "O"]}], [], [], "made")
     coder = encoder(made)
     feature = coder.encode(made.train)[0]
-    assert coder.tokenizer.convert_ids_to_tokens(feature["input_ids"]) == ["a", "b", "c", "[SEP]"]
-    assert feature["labels"] == [coder.index["B-X"], IGNORE, coder.index["O"], IGNORE]
+    assert coder.tokenizer.convert_ids_to_tokens(feature["input_ids"]) == ["a", "b", " ", "c", " ", "[SEP]"]
+    assert feature["labels"] == [coder.index["B-X"], IGNORE, IGNORE, coder.index["O"], IGNORE, IGNORE]
     batch = coder.collate(
         [feature, {**feature, "input_ids": feature["input_ids"][:2], "attention_mask": [1, 1], "labels": feature["labels"][:2]}]
     )
-    assert batch["labels"].tolist()[1] == [coder.index["B-X"], IGNORE, IGNORE, IGNORE]
+    assert batch["labels"].tolist()[1] == [coder.index["B-X"], *[IGNORE] * 5]
 
 
 def test_what_is_cut_off_is_untagged_and_uncorrected() -> None:
     made = Data("token", [{"tokens": ["ab", "cd", "ef"], "tags": ["B-X"] * 3}], [], [], "made")
-    coder = encoder(made, max_length=4)  # three characters and the separator
+    coder = encoder(made, max_length=5)  # "ab c" and the separator
     features = coder.encode(made.train)
     logits = torch.zeros(1, len(features[0]["input_ids"]), len(made.labels))
     assert list(coder.decode(logits, made.train, features)) == [["B-X", "B-X", "O"]]

@@ -51,7 +51,8 @@ def _name(summary: Summary, others: Sequence[Summary]) -> str:
     """The contestant, and what else tells it from the others."""
     config, shown = summary["config"], (*LOSS_SETTINGS, "task", "loss", "accumulation", "seed", "out", "threads")
     differs = [name for name in config if name not in shown and any(one["config"].get(name) != config[name] for one in others)]
-    return " ".join([summary["contestant"], *(f"{name}={config[name]}" for name in differs)])
+    said = [name if config[name] is True else f"{name}={config[name]}" for name in differs if config[name] != getattr(Config, name)]
+    return " ".join([summary["contestant"], *said])
 
 
 def _row(name: str, group: Sequence[Summary], base: dict[int, Summary], metric: str) -> dict[str, Any]:

@@ -54,9 +54,9 @@ class Config:
     freeze_embeddings: bool = setting(False, "do not train the embeddings of a pre-trained model", group="model")
     max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model")
 
-    epochs: int | None = setting(None, "passes over the data (10 for tiny, 5 for others)", group="training")
-    batch_size: int = setting(32, "samples in a batch", group="training")
-    lr: float | None = setting(None, "peak learning rate (2e-3 for tiny, 3e-4 for minilm and m3e-small, 5e-5 for others)", group="training")
+    epochs: int | None = setting(None, "passes over the data (8 for tiny, 5 for others)", group="training")
+    batch_size: int | None = setting(None, "samples in a batch (32, or the task's own)", group="training")
+    lr: float | None = setting(None, "peak learning rate (3e-3 for tiny, 3e-4 for minilm and m3e-small, 5e-5 for others)", group="training")
     schedule: str = setting("linear", "of the learning rate", group="training", choices=tuple(SCHEDULES))
     weight_decay: float = setting(0.01, "of AdamW", group="training")
     max_grad_norm: float = setting(1.0, "gradients are clipped to it", group="training")
@@ -120,9 +120,9 @@ class Config:
 
     # ------------------------------------------------------------ what it means
 
-    def resolved(self, task: Task, *, epochs: int, lr: float, strict: bool = True) -> Config:
-        """Every default filled in, for a task; ``epochs`` and ``lr`` are the model's own. A loss that does not fit is refused, and
-        (``strict``) so is a setting the loss does not take."""
+    def resolved(self, task: Task, *, epochs: int, lr: float, pieces: int = 1, strict: bool = True) -> Config:
+        """Every default filled in, for a task; ``epochs``, ``lr`` and ``pieces`` (of a token) are the model's own. A loss that does not
+        fit is refused, and (``strict``) so is a setting the loss does not take."""
         kind = KINDS[task.kind]
         own = "multilabel-as-softmax" if kind.multilabel else "as-softmax"
         filled: dict[str, Any] = {"loss": own if self.loss in (None, AS_SPEED) else self.loss}
@@ -136,7 +136,8 @@ class Config:
         filled |= self._loss_settings(filled["loss"], strict)
         filled["epochs"] = self.epochs if self.epochs is not None else task.settings.get("epochs", epochs)
         filled["lr"] = self.lr if self.lr is not None else task.settings.get("lr", lr)
-        filled["max_length"] = self.max_length or task.max_length
+        filled["batch_size"] = self.batch_size if self.batch_size is not None else task.settings.get("batch_size", 32)
+        filled["max_length"] = self.max_length or task.max_length * (1 if task.kind == "spelling" else pieces)
         filled["metric"] = self.metric or task.metric
         return dataclasses.replace(self, **filled)
 

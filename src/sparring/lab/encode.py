@@ -24,6 +24,7 @@ class Encoder:
         self.kind, self.labels, self.tokenizer = kind, list(labels), tokenizer
         self.max_length, self.top_k = max_length, top_k
         self.index = {label: i for i, label in enumerate(self.labels)}
+        self.gap = " " if tokenizer is not None and " " in tokenizer.tokenize("a b") else ""  # characters need to see where words end
 
     # ------------------------------------------------------------ samples to features
 
@@ -45,7 +46,8 @@ class Encoder:
     def _tokens(self, samples: Sequence[Sample]) -> Any:
         settings = {"truncation": True, "max_length": self.max_length}
         if self.kind == "token":
-            return self.tokenizer([sample["tokens"] for sample in samples], is_split_into_words=True, **settings)
+            words = [[token + self.gap for token in sample["tokens"]] for sample in samples]
+            return self.tokenizer(words, is_split_into_words=True, **settings)
         if self.kind == "spelling":
             return self.tokenizer([list(sample["source"]) for sample in samples], is_split_into_words=True, **settings)
         if self.kind == "pair":

@@ -6,18 +6,23 @@ Side by side each run has a process of its own and one thread, unless told other
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
+import shutil
 import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any
 
+from accelerate import PartialState
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sparring.lab.config import Config
+from sparring.lab.records import RunFolder
 from sparring.lab.runner import Plan, open_task, plan, run
 
 EVERY = 0.2  # seconds between two messages of a run
@@ -29,7 +34,7 @@ class Bars:
     def __init__(self, console: Console) -> None:
         text = TextColumn("{task.fields[now]}")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), text)
-        self.progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.progress = Progress(*columns, console=console, disable=not console.is_terminal or os.environ.get("RANK", "0") != "0")
 
     def __enter__(self) -> Bars:
         self.progress.start()
@@ -80,6 +85,14 @@ def run_all(plans: Sequence[Plan], jobs: int, console: Console) -> list[dict[str
             summaries.append(run(each, bar))
             bar.end()
         return summaries
+
+
+def remove(folders: Sequence[RunFolder], cpu: bool) -> None:
+    """Begin anew. Of several processes of one run the first removes, while the others wait."""
+    several = PartialState(cpu=cpu).main_process_first() if os.environ.get("WORLD_SIZE", "1") != "1" else nullcontext()
+    with several:
+        for folder in folders if os.environ.get("RANK", "0") == "0" else ():
+            shutil.rmtree(folder.path, ignore_errors=True)
 
 
 # ------------------------------------------------------------ side by side

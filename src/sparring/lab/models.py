@@ -21,6 +21,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from sparring.lab.offline import look_for_hub
 from sparring.lab.tasks.base import Data, UserError
 from sparring.lab.tiny import TinyConfig, TinyImageConfig, character_tokenizer
 
@@ -45,11 +46,12 @@ WHEELS = {
 class Defaults(NamedTuple):
     epochs: int
     lr: float
+    pieces: int  # pieces of text a token of the usual tokenizers stands for: the tasks' lengths are counted in such tokens
 
 
 def defaults(name: str) -> Defaults:
     """What a run uses where nothing is said: networks from scratch learn fast and long, large encoders slowly."""
-    return Defaults(10, 2e-3) if name == "tiny" else Defaults(5, 3e-4 if name in WHEELS else 5e-5)
+    return Defaults(8, 3e-3, 4) if name == "tiny" else Defaults(5, 3e-4 if name in WHEELS else 5e-5, 1)
 
 
 class Built(NamedTuple):
@@ -125,6 +127,8 @@ def _pretrained(name: str, data: Data, layers: int | None) -> Built:
         raise UserError(f'the model for images is tiny, "{name}" is not')
     try:
         path = find(name)
+        if not Path(path).exists():
+            look_for_hub()
         config = AutoConfig.from_pretrained(path, **_names(data.labels))
         if layers is not None:
             if not 1 <= layers <= config.num_hidden_layers:
@@ -147,9 +151,9 @@ def _pretrained(name: str, data: Data, layers: int | None) -> Built:
 def _start_from_characters(built: Built, labels: Sequence[str]) -> None:
     """Spelling: each candidate's row of the head begins as its character's embedding, as in a masked language model."""
     head, embeddings = getattr(built.net, "classifier", None), built.net.get_input_embeddings().weight  # type: ignore[operator]
-    if isinstance(head, nn.Linear) and head.in_features == embeddings.shape[1]:
+    if isinstance(head, nn.Linear) and head.in_features >= embeddings.shape[1]:
         ids = torch.tensor(built.tokenizer.convert_tokens_to_ids(list(labels)))
-        head.weight.copy_(embeddings[ids])
+        head.weight[:, : embeddings.shape[1]] = embeddings[ids]  # tiny has its n-grams after them
 
 
 def _freeze_embeddings(net: Any) -> None:

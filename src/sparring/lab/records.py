@@ -20,10 +20,18 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from sparring.lab.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows: no lock
+    fcntl = None  # type: ignore[assignment]
 
 PACKAGES = ("sparring", "torch", "entmax", "accelerate", "transformers", "tokenizers", "scikit-learn", "seqeval", "pycountry", "numpy")
 
@@ -79,6 +87,24 @@ class Journal:
             self.opened = True
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(row))
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Two processes must not write the same run; the other processes of one distributed run may. A lock dies with its process."""
+    if fcntl is None or os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{path}: another process is at work on this run; wait for it, or give another --out") from None
+        try:
+            yield
+        finally:
+            (path / "lock").unlink(missing_ok=True)
 
 
 class RunFolder:

@@ -1,6 +1,6 @@
 """``tiny``: small networks trained from scratch, characters or pixels in; Hugging Face classes, so that they save and load as such.
 
-    characters ─► embeddings, with hashed n-grams ─► residual convolutions ─► one row per character, or pooled ─► classes
+    characters ─► residual convolutions, beside hashed n-grams ─► one row per character, or pooled ─► classes
 
 Nothing mixes samples, so the backward of won ones can be skipped throughout.
 """
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
@@ -41,7 +42,12 @@ def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
         single=f"$A {SEPARATOR}", pair=f"$A {SEPARATOR} $B:1 {SEPARATOR}:1", special_tokens=[(SEPARATOR, vocabulary.index(SEPARATOR))]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=PAD, unk_token=UNKNOWN, sep_token=SEPARATOR, clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        sep_token=SEPARATOR,
+        model_input_names=["input_ids", "attention_mask"],
+        clean_up_tokenization_spaces=False,
     )
 
 
@@ -51,15 +57,18 @@ class TinyConfig(PretrainedConfig):
     def __init__(
         self,
         vocab_size: int = 1000,
-        hidden_size: int = 128,
-        dilations: tuple[int, ...] = (1, 2, 1, 2),
-        n_buckets: int = 20000,
+        hidden_size: int = 96,
+        dilations: tuple[int, ...] = (1, 1, 2),
+        gram_size: int = 64,
+        n_grams: int = 4,
+        n_buckets: int = 32768,
         dropout: float = 0.2,
+        gram_dropout: float = 0.5,
         pad_token_id: int = 0,
         **kwargs: Any,
     ) -> None:
-        self.vocab_size, self.hidden_size, self.dilations = vocab_size, hidden_size, list(dilations)
-        self.n_buckets, self.dropout = n_buckets, dropout
+        self.vocab_size, self.hidden_size, self.dilations, self.dropout = vocab_size, hidden_size, list(dilations), dropout
+        self.gram_size, self.n_grams, self.n_buckets, self.gram_dropout = gram_size, n_grams, n_buckets, gram_dropout
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id
 
@@ -74,46 +83,67 @@ class TinyImageConfig(PretrainedConfig):
         super().__init__(**kwargs)
 
 
+class NGrams(nn.Module):
+    """(N, L) characters to (N, L, H): the sum of the embeddings of the n-grams that end at each of them, hashed into buckets.
+
+    They begin next to zero, since an n-gram that training has not seen should say nothing; and some are dropped, lest one alone decides.
+    """
+
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__()
+        self.n_grams, self.n_buckets, self.dropout = config.n_grams, config.n_buckets, config.gram_dropout
+        self.embedding = nn.Embedding(config.n_buckets, config.gram_size, padding_idx=0)
+        self.embedding.weight.data.mul_(1e-3)  # the row of padding stays 0
+
+    def forward(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+        hashed, grams = torch.zeros_like(input_ids), []
+        for n in range(self.n_grams):
+            earlier = F.pad(input_ids, (n, 0))[:, : input_ids.shape[1]] if n else input_ids
+            hashed = (hashed * 1_000_003 + earlier + 1) % 2_147_483_647
+            grams.append((hashed * 48_271 % 2_147_483_647) % (self.n_buckets - 1) + 1)
+        ids = torch.stack(grams, -1) * mask.long()  # (N, L, n-grams), 0 at padding
+        if self.training:
+            ids = ids * (torch.rand(ids.shape, device=ids.device) >= self.dropout)
+        total: Tensor = self.embedding(ids).sum(2)
+        return total / (1 - self.dropout) if self.training else total
+
+
 class TinyEncoder(nn.Module):
-    """(N, L) characters to (N, L, H): what stands at a position is its character, the n-grams that end there, and its neighbours."""
+    """(N, L) characters to (N, L, H): n-grams, and characters that residual convolutions have shown their neighbours."""
 
     def __init__(self, config: TinyConfig) -> None:
         super().__init__()
         width = config.hidden_size
-        self.n_buckets = config.n_buckets
+        self.grams = NGrams(config)
         self.characters = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        self.ngrams = nn.Embedding(config.n_buckets, width)
+        self.characters.weight.data.mul_(0.3)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in config.dilations)
         self.convolutions = nn.ModuleList(nn.Conv1d(width, width, 3, padding=d, dilation=d) for d in config.dilations)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, input_ids: Tensor, mask: Tensor) -> Tensor:
-        hidden = self.characters(input_ids)
-        gram = input_ids
-        for n in (1, 2):  # pairs and triples of characters, hashed
-            gram = gram * 31337 + F.pad(input_ids, (n, 0))[:, : -n or None]
-            hidden = hidden + self.ngrams(gram % self.n_buckets)
-        hidden = self.dropout(hidden) * mask  # (N, L, H)
+        hidden = self.dropout(self.characters(input_ids)) * mask  # (N, L, H)
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
             change = convolution((norm(hidden) * mask).transpose(1, 2)).transpose(1, 2)
             hidden = hidden + self.dropout(F.gelu(change)) * mask  # padding stays 0: it must not reach its neighbours
-        return cast(Tensor, hidden)
+        return torch.cat([hidden, self.grams(input_ids, mask)], -1)
 
 
 class TinyModel(PreTrainedModel):
     config_class = TinyConfig
     base_model_prefix = "encoder"
     main_input_name = "input_ids"
+    n_pooled = 1  # vectors of the encoder's width that the head looks at
 
     def __init__(self, config: TinyConfig) -> None:
         super().__init__(config)
         self.encoder = TinyEncoder(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(config.hidden_size, len(config.id2label or ()))
+        self.classifier = nn.Linear(self.n_pooled * (config.hidden_size + config.gram_size), len(config.id2label or ()))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """As torch initialises them."""
+        """Each module has done so itself."""
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.characters
@@ -125,12 +155,15 @@ class TinyModel(PreTrainedModel):
 
 
 class TinyForSequenceClassification(TinyModel):
-    """Characters to one row of logits a text."""
+    """Characters to one row of logits a text, from the largest and the mean of each feature."""
+
+    n_pooled = 2
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> SequenceClassifierOutput:
         hidden, mask = self.encode(input_ids, attention_mask)
-        pooled = (hidden - 1e4 * (1 - mask)).amax(1)  # (N, H)
-        return SequenceClassifierOutput(logits=self.classifier(self.dropout(pooled)))
+        largest = (hidden - 1e4 * (1 - mask)).amax(1)
+        mean = hidden.sum(1) / mask.sum(1).clamp(min=1).sqrt()  # between a sum and a mean: longer texts know more
+        return SequenceClassifierOutput(logits=self.classifier(self.dropout(torch.cat([largest, mean], -1))))
 
 
 class TinyForTokenClassification(TinyModel):

@@ -40,6 +40,7 @@ def own_names(seed: int = 0) -> Splits:
     home=HOME,
     embedded=True,
     max_length=64,
+    settings={"batch_size": 64},
 )
 def load(where: Where) -> Data:
     return Data("multi-class", **own_names(), source="pycountry", notes=("split by the English name: none is in two parts",))

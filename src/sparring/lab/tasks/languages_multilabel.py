@@ -43,6 +43,7 @@ def shared_names(seed: int = 0) -> Splits:
     home=HOME,
     embedded=True,
     max_length=64,
+    settings={"batch_size": 64},
 )
 def load(where: Where) -> Data:
     notes = (
