@@ -60,6 +60,19 @@ def test_readme_names_every_loss() -> None:
     assert [name for name in sparring.list_losses() if f"`{name}`" not in readme] == []
 
 
+def test_the_demo_of_the_makefile_runs(tmp_path: Path) -> None:
+    """The very command, at a small size."""
+    line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "/sparring compare" in line)
+    words = line.replace("$(JOBS)", "2").split()[1:]
+    small = ["--n-train", "200", "--n-dev", "50", "--n-test", "50", "--epochs", "1", "--out", str(tmp_path)]
+    out = subprocess.run([sys.executable, "-m", "sparring.cli", *words, *small], capture_output=True, text=True, check=True).stdout
+    for name in ("softmax", "as-softmax delta=0.3"):
+        assert re.search(rf"^ +{name} +\d+\.\d\d ± \d+\.\d\d +\d+\.\d\d ± \d+\.\d\d +\d+\.\d +\d\.\d\dx +100 +\d+ ", out, re.M), out
+    folders = re.findall(r"^runs: (.*)$", out, re.M)
+    assert len(folders) == 2
+    assert all((Path(folder) / seed / "summary.json").exists() for folder in folders for seed in ("seed-0", "seed-1"))
+
+
 def test_demo_runs() -> None:
     command = [sys.executable, str(ROOT / "examples" / "digits.py"), "--epochs", "2", "--seeds", "1"]
     wide = {**os.environ, "COLUMNS": "200"}

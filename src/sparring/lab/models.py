@@ -96,7 +96,8 @@ def _tiny(data: Data) -> Built:
         config: Any = TinyImageConfig(channels=channels, height=height, width=width, **_names(data.labels))
         return Built(_auto_class(data.kind).from_config(config), None)
     tokenizer = character_tokenizer(texts(data))
-    config = TinyConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **_names(data.labels))
+    space = tokenizer.get_vocab().get(" ", -1)
+    config = TinyConfig(len(tokenizer), pad_token_id=tokenizer.pad_token_id, space_token_id=space, **_names(data.labels))
     built = Built(_auto_class(data.kind).from_config(config), tokenizer)
     if data.kind == "spelling":
         _start_from_characters(built, data.labels)

@@ -58,19 +58,20 @@ class TinyConfig(PretrainedConfig):
         self,
         vocab_size: int = 1000,
         hidden_size: int = 96,
-        dilations: tuple[int, ...] = (1, 1, 2),
+        dilations: tuple[int, ...] = (1, 2, 4),
         gram_size: int = 64,
         n_grams: int = 4,
         n_buckets: int = 32768,
         dropout: float = 0.2,
         gram_dropout: float = 0.5,
         pad_token_id: int = 0,
+        space_token_id: int = -1,
         **kwargs: Any,
     ) -> None:
         self.vocab_size, self.hidden_size, self.dilations, self.dropout = vocab_size, hidden_size, list(dilations), dropout
         self.gram_size, self.n_grams, self.n_buckets, self.gram_dropout = gram_size, n_grams, n_buckets, gram_dropout
         super().__init__(**kwargs)
-        self.pad_token_id = pad_token_id
+        self.pad_token_id, self.space_token_id = pad_token_id, space_token_id
 
 
 class TinyImageConfig(PretrainedConfig):
@@ -133,13 +134,12 @@ class TinyModel(PreTrainedModel):
     config_class = TinyConfig
     base_model_prefix = "encoder"
     main_input_name = "input_ids"
-    n_pooled = 1  # vectors of the encoder's width that the head looks at
 
     def __init__(self, config: TinyConfig) -> None:
         super().__init__(config)
         self.encoder = TinyEncoder(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(self.n_pooled * (config.hidden_size + config.gram_size), len(config.id2label or ()))
+        self.classifier = nn.Linear(2 * (config.hidden_size + config.gram_size), len(config.id2label or ()))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -157,8 +157,6 @@ class TinyModel(PreTrainedModel):
 class TinyForSequenceClassification(TinyModel):
     """Characters to one row of logits a text, from the largest and the mean of each feature."""
 
-    n_pooled = 2
-
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> SequenceClassifierOutput:
         hidden, mask = self.encode(input_ids, attention_mask)
         largest = (hidden - 1e4 * (1 - mask)).amax(1)
@@ -167,11 +165,15 @@ class TinyForSequenceClassification(TinyModel):
 
 
 class TinyForTokenClassification(TinyModel):
-    """Characters to one row of logits each."""
+    """Characters to one row of logits each, from the character and from its word."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any) -> TokenClassifierOutput:
-        hidden, _mask = self.encode(input_ids, attention_mask)
-        return TokenClassifierOutput(logits=self.classifier(self.dropout(hidden)))
+        hidden, mask = self.encode(input_ids, attention_mask)
+        space = (input_ids == self.config.space_token_id).long()
+        word = space.cumsum(1) - space  # (N, L), a space belongs to the word before it
+        same = (word.unsqueeze(1) == word.unsqueeze(2)) * mask * mask.transpose(1, 2)  # (N, L, L)
+        pooled = same @ hidden / same.sum(2, keepdim=True).clamp(min=1).sqrt()
+        return TokenClassifierOutput(logits=self.classifier(self.dropout(torch.cat([hidden, pooled], -1))))
 
 
 class TinyForImageClassification(PreTrainedModel):

@@ -1,0 +1,65 @@
+"""Which of 89 languages a name is in: character n-grams with a linear SVM, and the tiny network with softmax, AS-Softmax, and rest.
+
+    python benchmarks/languages.py              three seeds, one thread, about fifteen minutes; goes on where it was stopped
+    python benchmarks/languages.py --quick      one seed, two epochs, a minute
+
+The SVM's penalty is chosen on dev. Contestants take turns, seed by seed; times are ratios to softmax, evaluations left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from report import ROOT, provenance, write
+from rich.console import Console
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.svm import LinearSVC
+
+from sparring.lab.compare import plans_for, rows_of
+from sparring.lab.config import Config
+from sparring.lab.jobs import run_all
+from sparring.lab.runner import open_task
+from sparring.lab.show import comparison
+from sparring.lab.tasks import Data
+
+CONTESTANTS = ("softmax", "as-softmax", "as-softmax:rest=true", "as-softmax:rest=true:skip=two-pass")
+RESULT = ROOT / "docs" / "results" / "lab" / "languages.json"
+
+
+def svm(data: Data) -> dict[str, Any]:
+    """TF-IDF of character 1- to 4-grams within words."""
+    parts = {name: ([s["text"] for s in samples], [s["label"] for s in samples]) for name, samples in vars(data).items() if name in PARTS}
+    grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4), lowercase=False, sublinear_tf=True)
+    train = grams.fit_transform(parts["train"][0])
+    dev, test = grams.transform(parts["dev"][0]), grams.transform(parts["test"][0])
+    tried = {c: LinearSVC(C=c).fit(train, parts["train"][1]) for c in (0.25, 0.5, 1.0, 2.0)}
+    best = max(tried, key=lambda c: tried[c].score(dev, parts["dev"][1]))
+    return {"C": best, "dev": tried[best].score(dev, parts["dev"][1]), "test": tried[best].score(test, parts["test"][1])}
+
+
+PARTS = ("train", "dev", "test")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", default="runs/benchmark", help="run folders")
+    args = parser.parse_args()
+    console = Console(width=170)
+    config = Config("languages", out=args.out, threads=1, epochs=2 if args.quick else None)
+    task, data = open_task(config)
+    reference = svm(data)
+    plans = plans_for(config, CONTESTANTS, 1 if args.quick else args.seeds, task, data)
+    rows = rows_of(run_all(plans, 1, console), "accuracy")
+    console.print(comparison("languages, 89 classes, tiny", rows))
+    console.print(f"SVM on character n-grams: test {100 * reference['test']:.2f} %, dev {100 * reference['dev']:.2f} %")
+    if not args.quick:
+        kept = [{name: value for name, value in row.items() if name != "folders"} for row in rows]
+        write({**provenance(__file__, sys.argv[1:], threads=1), "svm": reference, "rows": kept}, RESULT)
+
+
+if __name__ == "__main__":
+    main()
