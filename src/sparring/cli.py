@@ -201,7 +201,10 @@ def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, 
         )
         return
     console = show.console()
-    sizes = _sizes((len(data.train), len(data.dev), len(data.test)))
+    asked = (config.n_train, config.n_dev, config.n_test if config.test else 0)
+    sizes = _sizes(
+        [len(part) if n is None else min(n, len(part)) for n, part in zip(asked, (data.train, data.dev, data.test), strict=True)]
+    )
     console.print(show.comparison(f"{task.name} ({task.kind}, {sizes}, {len(data.labels)} classes), model {config.model}", rows))
     console.print(show.LEGEND, style="dim")
     for note in data.notes:

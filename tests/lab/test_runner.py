@@ -22,7 +22,7 @@ from sparring.lab.errors import UserError
 from sparring.lab.evaluate import Evaluator
 from sparring.lab.metrics import METRICS
 from sparring.lab.records import RunFolder
-from sparring.lab.runner import Plan, Run, fingerprint, plan, run
+from sparring.lab.runner import Plan, Run, plan, run
 from sparring.losses import make_loss
 from tests.lab.data import data, task
 
@@ -128,7 +128,7 @@ def test_other_settings_seeds_and_data_have_other_folders(tmp_path: Path) -> Non
     assert seed.folder.path.name == "seed-3"
     edited = data("multi-class")
     edited.train[0]["text"] += "!"
-    assert fingerprint(edited) != fingerprint(data("multi-class"))
+    assert edited.fingerprint != data("multi-class").fingerprint == data("multi-class").fingerprint
 
 
 @pytest.mark.parametrize("kind", ["multi-class", "pair", "token", "spelling", "multi-label", "image"])

@@ -39,7 +39,7 @@ def setting(default: Any, help: str, *, group: str, changes: bool = True, choice
 class Config:
     """Fields are flags (``--batch-size``) and TOML keys (``batch_size``)."""
 
-    task: str = setting(MISSING, "a task's name, a file, a folder or a Hugging Face data set", group="task")
+    task: str = setting(MISSING, "a task's name, a file, a folder or a Hugging Face data set", group="task", changes=False)
     loss: str | None = setting(None, "a loss's name, or as-speed (default: the AS-Softmax of the task's kind)", group="loss")
     delta: float | str | None = setting(None, "δ of as-softmax, or adaptive", group="loss", choices=("adaptive",))
     warmup: float | None = setting(None, "share of training with δ = 1 before it (the paper's r)", group="loss")

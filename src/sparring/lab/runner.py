@@ -5,8 +5,6 @@ config ─► task ─► encoder ─► network ─► Loop ─► best on dev 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import signal
 import threading
@@ -66,7 +64,7 @@ class Plan:
 
 
 def open_task(config: Config) -> tuple[Task, Data]:
-    """The task by name, or the user's own data; the data cut to the sizes asked for."""
+    """The task by name, or the user's own data."""
     where = Where.default(config.data_dir)
     if known(config.task) or not is_yours(config.task):
         task = get_task(config.task)
@@ -90,22 +88,9 @@ def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan
         resolved.make_accumulation()
     except (ValueError, TypeError) as error:
         raise UserError(str(error)) from None
-    name = "-".join([resolved.label.replace(" ", "-").replace("=", ""), Path(resolved.model).name, resolved.digest(fingerprint(data))])
+    name = "-".join([resolved.label.replace(" ", "-").replace("=", ""), Path(resolved.model).name, resolved.digest(data.fingerprint)])
     folder = Path(resolved.out) / task.name / name / f"seed-{resolved.seed}"
     return Plan(resolved, task, data, RunFolder(folder))
-
-
-def fingerprint(data: Data) -> str:
-    """Of the samples themselves, so that an edited file is another run."""
-    digest = hashlib.sha256()
-    for part in (data.train, data.dev, data.test):
-        digest.update(f"{len(part)};".encode())
-        for sample in part:
-            image = sample.get("image")
-            digest.update(
-                json.dumps(sample, sort_keys=True).encode() if image is None else image.numpy().tobytes() + sample["label"].encode()
-            )
-    return digest.hexdigest()
 
 
 def cut(samples: list[Sample], n: int | None, name: str) -> list[Sample]:

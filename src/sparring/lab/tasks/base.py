@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -85,6 +87,18 @@ class Data:
         if self.kind == "spelling":
             return sorted({character for sample in self.train for character in sample["source"] + sample["target"]})
         return sorted({label for part in (self.train, self.dev, self.test) for sample in part for label in labels_of(self.kind, sample)})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the samples themselves: an edited file is other data."""
+        digest = hashlib.sha256()
+        for part in (self.train, self.dev, self.test):
+            digest.update(f"{len(part)};".encode())
+            for sample in part:
+                image = sample.get("image")
+                text = {name: value for name, value in sample.items() if name != "image"}
+                digest.update(json.dumps(text, sort_keys=True).encode() + (b"" if image is None else image.numpy().tobytes()))
+        return digest.hexdigest()
 
 
 def has_spans(labels: Sequence[str]) -> bool:
