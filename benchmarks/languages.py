@@ -17,7 +17,7 @@ from rich.console import Console
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
-from sparring.lab.compare import plans_for, rows_of
+from sparring.lab.compare import contestants, plans_for, rows_of
 from sparring.lab.config import Config
 from sparring.lab.jobs import run_all
 from sparring.lab.runner import open_task
@@ -52,7 +52,8 @@ def main() -> None:
     config = Config("languages", out=args.out, threads=1, epochs=2 if args.quick else None)
     task, data = open_task(config)
     reference = svm(data)
-    plans = plans_for(config, CONTESTANTS, 1 if args.quick else args.seeds, task, data)
+    configs = contestants(config, CONTESTANTS, task, data)
+    plans = plans_for(configs, 1 if args.quick else args.seeds, task, data, strict=False)
     rows = rows_of(run_all(plans, 1, console), "accuracy")
     console.print(comparison("languages, 89 classes, tiny", rows))
     console.print(f"SVM on character n-grams: test {100 * reference['test']:.2f} %, dev {100 * reference['dev']:.2f} %")

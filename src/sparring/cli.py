@@ -11,13 +11,14 @@ import dataclasses
 import inspect
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparring import __version__, list_losses
-from sparring.lab.config import LOSS_SETTINGS, Config, loss_settings
+from sparring.lab.config import OWN, TYPES, Config, loss_settings
 from sparring.lab.errors import UserError
 from sparring.losses.base import find_loss
 
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except UserError as error:
         return _fail(error)
+    except OSError as error:  # a folder that cannot be written, a full disk
+        return _fail(UserError(f"{error.filename}: {error.strerror}") if error.filename else error)
 
 
 def _fail(error: BaseException) -> int:
@@ -96,40 +99,48 @@ def tasks(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from sparring.lab.compare import plans_for
+
     config = _config(options)
     task, data = _open(config)
-    _train(options, config, task, data, _plans(config, [None], options.seeds, task, data))
+    _train(options, config, task, data, plans_for([config], options.seeds, task, data))
 
 
 def compare(options: argparse.Namespace) -> None:
+    from sparring.lab.compare import contestants, plans_for
+
     config = _config(options)
+    if config.loss is not None and (options.loss is not None or options.losses is None):
+        raise UserError(f"compare takes --losses, names with commas between, not --loss {config.loss}")
     task, data = _open(config)
-    names = options.losses.split(",") if options.losses else _default_losses(task)
-    _train(options, config, task, data, _plans(config, names, options.seeds, task, data))
+    own = ["multilabel-softmax", "multilabel-as-softmax"] if task.kind == "multi-label" else ["softmax", "as-softmax"]
+    names = own if options.losses is None else [name for name in options.losses.split(",") if name.strip()]
+    configs = contestants(config, names, task, data)
+    _train(options, config, task, data, plans_for(configs, options.seeds, task, data, strict=False))
 
 
 def tune(options: argparse.Namespace) -> None:
     from sparring.lab import show, tune
+    from sparring.lab.compare import plans_for
 
-    config = _config(options).replace(test=False)
+    config = _config(options)
     task, data = _open(config)
-    first = _plans(config, [None], 1, task, data)[0].config
-    names = tune.grid(first, len(data.labels), tune.parse_values(options.values))
-    kept = config.replace(**{name: None for name in LOSS_SETTINGS if any(f":{name}=" in text for text in names)})
-    rows = _rows(options, _plans(kept, names, options.seeds, task, data))
+    loss = str(plans_for([config], 1, task, data)[0].config.loss)
+    points = tune.grid(config.replace(test=False), loss, len(data.labels), tune.parse_values(options.values))
+    rows = _rows(options, plans_for(points, options.seeds, task, data))
     best = tune.best(rows)
-    chosen = names[rows.index(best)]
-    flags = " ".join(f"--{pair.replace('=', ' ')}" for pair in chosen.split(":")[1:])
-    command = f"sparring run {config.task} --loss {first.loss} {flags}"
+    chosen = points[rows.index(best)].replace(test=config.test, loss=config.loss or loss)
+    command = shlex.join(["sparring", "run", config.task, *chosen.flags()])
     if options.json:
-        _print_json({"task": task.name, "metric": best["metric"], "rows": rows, "best": chosen, "command": command})
+        settings = {name: getattr(chosen, name) for name in OWN if getattr(chosen, name) != getattr(config, name)}
+        _print_json({"task": task.name, "metric": best["metric"], "rows": rows, "best": settings, "command": command})
         return
     cells = [
-        (name, show.mean_and_spread(row["dev"]), show.percent(row["won_share"]), "best" if row is best else "")
-        for name, row in zip(names, rows, strict=True)
+        (tune.describe(point, config), show.mean_and_spread(row["dev"]), show.percent(row["won_share"]), "best" if row is best else "")
+        for point, row in zip(points, rows, strict=True)
     ]
     columns = ("", f"dev {best['metric'].replace('_', ' ')} %", "won %", "")
-    show.console().print(show.table(f"{task.name}: {first.loss} on dev (test was not looked at)", columns, cells))
+    show.console().print(show.table(f"{task.name}: {config.loss or loss} on dev (test was not looked at)", columns, cells))
     print(f"the best: {command}")
 
 
@@ -139,15 +150,18 @@ def predict(options: argparse.Namespace) -> None:
     texts = options.text or [line.rstrip("\n") for line in sys.stdin]
     if options.pair and len(options.pair) != len(texts):
         raise UserError(f"as many --pair as texts: got {len(options.pair)} and {len(texts)}")
-    found = Predictor(find_run(Path(options.run)))(texts, options.pair or None)
+    folder = find_run(Path(options.run))
+    found = Predictor(folder)(texts, options.pair or None)
     if options.json:
-        _print_json(found)
+        _print_json([{**one, "run": str(folder.path)} for one in found])
         return
+    if sys.stderr.isatty():
+        print(f"by {folder.path}", file=sys.stderr)
     for one in found:
         likely = "".join(f"  {label} {p:.2f}" for label, p in one.get("probabilities", {}).items())
         predicted = one["predicted"]
         if "tokens" in one:
-            predicted = " ".join(f"{token}/{tag}" for token, tag in zip(one["tokens"], predicted, strict=True))
+            predicted = [" ".join(f"{token}/{tag}" for token, tag in zip(one["tokens"], predicted, strict=True))] if predicted else []
         print((", ".join(predicted) or "(none)") if isinstance(predicted, list) else predicted, likely, sep="\t" if likely else "")
 
 
@@ -163,16 +177,6 @@ def _open(config: Config) -> tuple[Task, Data]:
     from sparring.lab.runner import open_task
 
     return open_task(config)
-
-
-def _default_losses(task: Task) -> list[str]:
-    return ["multilabel-softmax", "multilabel-as-softmax"] if task.kind == "multi-label" else ["softmax", "as-softmax"]
-
-
-def _plans(config: Config, names: Sequence[str | None], n_seeds: int, task: Task, data: Data) -> list[Plan]:
-    from sparring.lab.compare import plans_for
-
-    return plans_for(config, names, n_seeds, task, data)
 
 
 def _rows(options: argparse.Namespace, plans: Sequence[Plan]) -> list[dict[str, Any]]:
@@ -238,7 +242,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(name: str, does: Any, help: str, example: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.", epilog=f"examples:\n{example}", **form)
+        about = f"{help[0].upper()}{help[1:]}."
+        made = commands.add_parser(name, help=help, description=about, epilog=f"examples:\n{example}", allow_abbrev=False, **form)
         made.set_defaults(command=does)
         made.add_argument("--json", action="store_true", help="machine-readable output")
         return made
@@ -277,7 +282,7 @@ PREDICT = """  sparring predict runs/languages "Königreich Bayern"
 def _add_config(parser: argparse.ArgumentParser) -> None:
     """The fields of Config as flags; unset ones stay out, so that a file's values hold."""
     parser.add_argument("task", metavar="TASK", nargs="?", help=FIELDS["task"].metadata["help"])
-    parser.add_argument("--config", metavar="FILE", help="TOML with any of these settings; flags go on top")
+    parser.add_argument("--config", metavar="FILE", help="TOML with any of the settings below; flags go on top")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each with one thread unless --threads says more")
     parser.add_argument("--fresh", action="store_true", help="begin anew what was run or begun before")
@@ -294,7 +299,8 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         else:
             shown = "" if field.default is None else f" (default: {field.default})"
             words = field.metadata["choices"]
-            metavar = "{" + ",".join(words) + "}" if words and words != ("adaptive",) else str(field.type).split("|")[0].strip().upper()
+            kinds = [kind.upper() for kind in TYPES[name] if kind != "str" or not words]
+            metavar = "|".join([*kinds, *(words or ())])
             groups[group].add_argument(flag, metavar=metavar, default=None, help=about.replace("%", "%%") + shown)
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparring.lab.compare import plans_for, rows_of
+from sparring.lab.compare import contestants, plans_for, rows_of
 from sparring.lab.config import Config
 from sparring.lab.errors import UserError
+from sparring.lab.runner import Plan
 from sparring.lab.show import comparison, console
 from tests.lab.data import data, task
 
 
-def plans(out: Path, names: list[str | None], n_seeds: int = 1, **settings: Any) -> list[Any]:
+def plans(out: Path, names: list[str], n_seeds: int = 1, **settings: Any) -> list[Plan]:
     made = data("multi-class")
-    return plans_for(Config("colours", out=str(out), **settings), names, n_seeds, task("multi-class", made), made)
+    own, config = task("multi-class", made), Config("colours", out=str(out), **settings)
+    return plans_for(contestants(config, names, own, made), n_seeds, own, made, strict=False)
 
 
 def test_contestants_take_turns_seed_by_seed(tmp_path: Path) -> None:
@@ -26,15 +29,23 @@ def test_contestants_take_turns_seed_by_seed(tmp_path: Path) -> None:
     ]
 
 
-def test_mistakes_are_named(tmp_path: Path) -> None:
-    for names, settings, message in (
+@pytest.mark.parametrize(
+    ("names", "settings", "message"),
+    [
         (["softmax", "sparsemax"], {"delta": 0.3}, "none of softmax, sparsemax takes delta"),
-        (["softmax", "softmax"], {}, "two contestants are the same run: softmax, softmax"),
+        (["softmax", "softmax"], {}, "two of the runs are the same: softmax"),
         (["softmax:delta=0.3"], {}, '"softmax" takes no delta'),
+        (["softmax:seed=1"], {}, "a contestant has no setting seed"),
         (["multilabel-softmax"], {}, "does not fit colours"),
-    ):
-        with pytest.raises(UserError, match=message):
-            plans(tmp_path, names, **settings)  # type: ignore[arg-type]
+        ([], {}, "which losses"),
+    ],
+)
+def test_mistakes_are_named(names: list[str], settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        plans(tmp_path, names, **settings)
+
+
+def test_no_seed_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="seeds must be at least 1"):
         plans(tmp_path, ["softmax"], 0)
 
@@ -54,7 +65,7 @@ def summary(loss: str, seed: int, test: float, seconds: float, r: float | None =
         "n_updates": 4,
         "won_share": 0.5,
         "folder": f"{loss}/{seed}",
-        "config": {"loss": loss, "seed": seed, "skip": "rows", **config},
+        "config": {**asdict(Config("colours", loss=loss, seed=seed)), **config},
     }
 
 
@@ -75,6 +86,11 @@ def test_rows_by_hand() -> None:
 def test_contestants_of_the_same_loss_are_told_apart() -> None:
     rows = rows_of([summary("softmax", 0, 0.5, 10, skip=skip) for skip in ("off", "rows")], "accuracy")
     assert [row["contestant"] for row in rows] == ["softmax skip=off", "softmax"]
+
+
+def test_threads_and_places_do_not_part_a_contestant() -> None:
+    rows = rows_of([summary("softmax", seed, 0.5, 10, threads=seed, out=str(seed)) for seed in (0, 1)], "accuracy")
+    assert [row["seeds"] for row in rows] == [[0, 1]]
 
 
 def test_the_table_holds_what_the_rows_do() -> None:

@@ -48,6 +48,6 @@ def test_a_mistake_of_a_run_is_told_as_it_is(tmp_path: Path) -> None:
     """Found in a worker: the model's folder is only looked at there."""
     made = data("multi-class")
     config = Config("digits", out=str(tmp_path), model=str(tmp_path / "no-model"), epochs=1)
-    plans = plans_for(config, ["softmax", "as-softmax"], 1, task("multi-class", made), made)
+    plans = plans_for([config.replace(loss="softmax"), config], 1, task("multi-class", made), made)
     with pytest.raises(UserError, match="no-model"):
         run_all(plans, 2, console(stderr=True))

@@ -105,7 +105,7 @@ def test_spelling_starts_by_copying(name: str, bert: str) -> None:
 
 def test_mistakes_are_named(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="layers must lie between 1 and"):
+    with pytest.raises(UserError, match="layers must be between 1 and"):
         models.build(bert, data("multi-class"), layers=9)
     with pytest.raises(UserError, match="the model for images is tiny"):
         models.build(bert, data("image"))

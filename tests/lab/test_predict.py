@@ -46,6 +46,21 @@ def test_the_best_of_several_runs_on_dev(tmp_path: Path) -> None:
     assert find_run(folders[1].path).path == folders[1].path
 
 
+def test_runs_on_different_data_are_not_mixed(tmp_path: Path) -> None:
+    finished("multi-class", tmp_path, 1)
+    finished("multi-label", tmp_path, 1)
+    with pytest.raises(UserError, match="runs on different data; name one of the folders"):
+        find_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model/model.safetensors", "model/config.json", "data.json", "summary.json"])
+def test_a_damaged_run_is_named(name: str, tmp_path: Path) -> None:
+    folder = finished("multi-class", tmp_path, 1)
+    (folder.path / name).write_text("{")
+    with pytest.raises(UserError, match=r"cannot be read.*--fresh runs it again"):
+        Predictor(find_run(tmp_path))
+
+
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such folder"):
         find_run(tmp_path / "nowhere")

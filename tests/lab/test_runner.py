@@ -20,6 +20,7 @@ from sparring.lab.config import Config
 from sparring.lab.encode import Encoder
 from sparring.lab.errors import UserError
 from sparring.lab.evaluate import Evaluator
+from sparring.lab.jobs import remove
 from sparring.lab.metrics import METRICS
 from sparring.lab.records import RunFolder
 from sparring.lab.runner import Plan, Run, plan, run
@@ -84,8 +85,8 @@ def test_the_folder_says_everything_else(finished: tuple[Plan, dict[str, Any]]) 
     folder = finished[0].folder
     assert Config.read(folder.path / "config.toml", {}) == finished[0].config
     assert torch.__version__.startswith(folder.read("machine")["versions"]["torch"])
-    assert folder.read("data") | {"labels": None} == {
-        "task": "colours", "kind": "multi-class", "source": "made", "notes": [], "top_k": None, "labels": None,
+    assert folder.read("data") | {"labels": None, "fingerprint": None} == {
+        "task": "colours", "kind": "multi-class", "source": "made", "notes": [], "top_k": None, "labels": None, "fingerprint": None,
         "sizes": {"train": 48, "dev": 24, "test": 24},
     }  # fmt: skip
     predictions = folder.lines("predictions")
@@ -189,7 +190,7 @@ def test_killed_it_goes_on_and_ends_as_if_nothing_had_been(tmp_path: Path) -> No
     assert process.wait() == -signal.SIGKILL
     process.communicate()
     assert not list((tmp_path / "killed").rglob("summary.json"))
-    assert list((tmp_path / "killed").rglob("checkpoint.pt"))
+    assert list((tmp_path / "killed").rglob("checkpoint*.pt"))  # this one or the one before
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     whole = subprocess.run([*command[:-1], str(tmp_path / "whole")], capture_output=True, text=True, check=True)
     rows = [json.loads(done.stdout)["rows"][0] for done in (again, whole)]
@@ -219,8 +220,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
     made = planned(tmp_path)
-    with records.alone(made.folder.path), pytest.raises(UserError, match="another process is at work on this run"):
-        run(made)
+    with records.alone(made.folder.path):
+        for act in (run, lambda plan: remove([plan.folder], cpu=True)):
+            with pytest.raises(UserError, match="another process is at work on this run"):
+                act(made)
     assert run(made)["epochs"] == 4
     assert not (made.folder.path / "lock").exists()
 
@@ -229,7 +232,7 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"delta": 1.5}, r"delta must lie in \[0, 1\], got 1.5"),
-        ({"batch_size": 0}, "batch_size must be"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"epochs": 0}, "epochs must be"),
         ({"metric": "bleu"}, "colours has no metric bleu; it has accuracy, macro_f1, matthews"),
         ({"layers": 2}, "layers and freeze_embeddings are for pre-trained models"),

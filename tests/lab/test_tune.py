@@ -6,37 +6,41 @@ import pytest
 
 from sparring.lab.config import Config
 from sparring.lab.errors import UserError
-from sparring.lab.tune import GRIDS, best, grid, parse_values
+from sparring.lab.tune import GRIDS, best, describe, grid, parse_values
 from sparring.losses import list_losses, make_loss
 
 
 def test_the_grids_are_settings_their_losses_take() -> None:
     assert set(GRIDS) <= set(list_losses())
     for loss in GRIDS:
-        for contestant in grid(Config("x", loss=loss), 1000, {}):
-            config = Config("x").with_contestant(contestant)
-            make_loss(loss, **{name: getattr(config, name) for name in GRIDS[loss]})
+        for point in grid(Config("x", loss=loss), loss, 1000, {}):
+            make_loss(loss, **{name: getattr(point, name) for name in GRIDS[loss]})
 
 
 def test_every_loss_with_a_number_to_choose_has_a_grid() -> None:
     assert set(list_losses()) - set(GRIDS) == {"softmax", "sparsemax", "entmax15", "multilabel-softmax"}
 
 
+def tried(loss: str, values: dict[str, list[object]], n_classes: int = 5) -> list[str]:
+    config = Config("x", loss=loss)
+    return [describe(point, config) for point in grid(config, loss, n_classes, values)]
+
+
 def test_a_grid() -> None:
-    assert grid(Config("x", loss="as-softmax"), 5, {"delta": [0.1, 0.2]}) == ["as-softmax:delta=0.1", "as-softmax:delta=0.2"]
-    assert grid(Config("x", loss="sparse-softmax"), 11, {}) == ["sparse-softmax:k=1", "sparse-softmax:k=5", "sparse-softmax:k=10"]
-    assert grid(Config("x", loss="am-softmax"), 5, {"scale": [2.0], "margin": [0.1, 0.2]}) == [
-        "am-softmax:scale=2:margin=0.1",
-        "am-softmax:scale=2:margin=0.2",
-    ]
+    assert tried("as-softmax", {"delta": [0.1, "adaptive"]}) == ["delta=0.1", "delta=adaptive"]
+    assert tried("sparse-softmax", {}, 11) == ["k=1", "k=2", "k=4", "k=5", "k=10"]
+    assert tried("sparse-softmax", {}, 2) == ["k=1"]
+    assert tried("sparse-softmax", {"k": [50]}) == ["k=50"]
+    assert tried("am-softmax", {"scale": [2.0], "margin": [0.1, 0.2]}) == ["scale=2.0 margin=0.1", "scale=2.0 margin=0.2"]
+    assert len(tried("as-softmax", {"warmup": [0.0, 0.5]})) == 20
     with pytest.raises(UserError, match='"sparsemax" has no setting to tune'):
-        grid(Config("x", loss="sparsemax"), 5, {})
+        tried("sparsemax", {})
 
 
 def test_values() -> None:
-    assert parse_values(["delta=0.1,0.2", "warmup=0"]) == {"delta": [0.1, 0.2], "warmup": [0.0]}
-    for wrong in ("delta", "delta=a", "0.1,0.2"):
-        with pytest.raises(UserError, match=r"such as delta=0\.1,0\.2"):
+    assert parse_values(["delta=0.123456789,adaptive", "batch-size=8"]) == {"delta": [0.123456789, "adaptive"], "batch_size": [8]}
+    for wrong, message in (("delta", "such as"), ("delta=", "such as"), ("delta=a", "delta must be"), ("delt=1", "no setting named delt")):
+        with pytest.raises(UserError, match=message):
             parse_values([wrong])
 
 

@@ -30,9 +30,11 @@ LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
 AS_SPEED = "as-speed"  # AS-Softmax with adaptive accumulation: a method of the paper's tables
 
 
-def setting(default: Any, help: str, *, group: str, changes: bool = True, choices: tuple[str, ...] | None = None) -> Any:
-    """A field with what ``--help`` says of it; ``changes`` is False where the result does not depend on it."""
-    return field(default=default, metadata={"help": help, "group": group, "changes": changes, "choices": choices})
+def setting(
+    default: Any, help: str, *, group: str, changes: bool = True, choices: tuple[str, ...] | None = None, low: float | None = None
+) -> Any:
+    """A field with what ``--help`` says of it and the least it may be; ``changes`` is False where the result does not depend on it."""
+    return field(default=default, metadata={"help": help, "group": group, "changes": changes, "choices": choices, "low": low})
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Config:
     task: str = setting(MISSING, "a task's name, a file, a folder or a Hugging Face data set", group="task", changes=False)
     loss: str | None = setting(None, "a loss's name, or as-speed (default: the AS-Softmax of the task's kind)", group="loss")
     delta: float | str | None = setting(None, "δ of as-softmax, or adaptive", group="loss", choices=("adaptive",))
-    warmup: float | None = setting(None, "share of training with δ = 1 before it (the paper's r)", group="loss")
+    warmup: float | None = setting(None, "share of training with δ = 1 before it (the paper's r)", group="loss", low=0)
     tau: float | None = setting(None, "temperature of t-softmax", group="loss")
     epsilon: float | None = setting(None, "ε of label-smoothing", group="loss")
     k: int | None = setting(None, "classes that sparse-softmax keeps", group="loss")
@@ -50,32 +52,34 @@ class Config:
     margin: float | None = setting(None, "m of am-softmax, margin of as-logit", group="loss")
 
     model: str = setting("tiny", "tiny (from scratch), minilm, m3e-small, a Hugging Face name or a folder", group="model")
-    layers: int | None = setting(None, "keep only the first n layers of a pre-trained model", group="model")
+    layers: int | None = setting(None, "keep only the first n layers of a pre-trained model", group="model", low=1)
     freeze_embeddings: bool = setting(False, "do not train the embeddings of a pre-trained model", group="model")
-    max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model")
+    max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model", low=4)
 
-    epochs: int | None = setting(None, "passes over the data (8 for tiny, 5 for others)", group="training")
-    batch_size: int | None = setting(None, "samples in a batch (32, or the task's own)", group="training")
-    lr: float | None = setting(None, "peak learning rate (3e-3 for tiny, 3e-4 for minilm and m3e-small, 5e-5 for others)", group="training")
+    epochs: int | None = setting(None, "passes over the data (8 for tiny, 5 for others)", group="training", low=1)
+    batch_size: int | None = setting(None, "samples in a batch (32, or the task's own)", group="training", low=1)
+    lr: float | None = setting(
+        None, "peak learning rate (3e-3 for tiny, 3e-4 for minilm and m3e-small, 5e-5 for others)", group="training", low=0
+    )
     schedule: str = setting("linear", "of the learning rate", group="training", choices=tuple(SCHEDULES))
-    weight_decay: float = setting(0.01, "of AdamW", group="training")
-    max_grad_norm: float = setting(1.0, "gradients are clipped to it", group="training")
-    accumulation: int | str = setting(1, "batches an optimizer step, or adaptive: AS-Speed", group="training", choices=("adaptive",))
+    weight_decay: float = setting(0.01, "of AdamW", group="training", low=0)
+    max_grad_norm: float = setting(1.0, "gradients are clipped to it; 0: they are not", group="training", low=0)
+    accumulation: int | str = setting(1, "batches an optimizer step, or adaptive: AS-Speed", group="training", choices=("adaptive",), low=1)
     lam: float = setting(0.5, "λ of AS-Speed", group="training")
-    max_steps: int = setting(5, "most batches an optimizer step under AS-Speed", group="training")
+    max_steps: int = setting(5, "most batches an optimizer step under AS-Speed", group="training", low=1)
     skip: str = setting(
         "rows", "how the backward of won samples is skipped; auto measures which way is fastest", group="training", choices=MODES
     )
     rest: bool = setting(False, "samples that keep winning sit out epochs", group="training")
-    patience: int | None = setting(None, "evaluations without a better one before the run ends", group="training")
-    eval_every: int | None = setting(None, "batches between evaluations (default: an epoch)", group="training")
+    patience: int | None = setting(None, "evaluations without a better one before the run ends", group="training", low=1)
+    eval_every: int | None = setting(None, "batches between evaluations (default: an epoch)", group="training", low=1)
     metric: str | None = setting(None, "the figure that picks the best model (default: the task's)", group="training")
     mixed_precision: str = setting("no", "train in half precision", group="training", choices=("no", "bf16", "fp16"))
-    seed: int = setting(0, "of everything random", group="training")
+    seed: int = setting(0, "of everything random", group="training", low=0)
 
-    n_train: int | None = setting(None, "train on so many samples only, chosen at random", group="data")
-    n_dev: int | None = setting(None, "likewise for dev", group="data")
-    n_test: int | None = setting(None, "likewise for test", group="data")
+    n_train: int | None = setting(None, "train on so many samples only, chosen at random", group="data", low=1)
+    n_dev: int | None = setting(None, "likewise for dev", group="data", low=1)
+    n_test: int | None = setting(None, "likewise for test", group="data", low=1)
     test: bool = setting(True, "score the best model on the test set", group="data")
     text_column: str | None = setting(None, "your file's column with the text", group="data")
     text_b_column: str | None = setting(None, "with the second text of a pair", group="data")
@@ -87,10 +91,10 @@ class Config:
     data_dir: str | None = setting(None, "folder that holds one folder per data set (default: $SPARRING_DATA)", group="data", changes=False)
 
     out: str = setting("runs", "folder for the run folders", group="record", changes=False)
-    save_every: int | None = setting(None, "batches between checkpoints (default: an epoch)", group="record", changes=False)
+    save_every: int | None = setting(None, "batches between checkpoints (default: an epoch)", group="record", changes=False, low=1)
     tensorboard: bool = setting(False, "write TensorBoard events too", group="record", changes=False)
     device: str | None = setting(None, "cpu keeps it off the GPU", group="record", changes=False, choices=("cpu",))
-    threads: int | None = setting(None, "CPU threads of a run", group="record", changes=False)
+    threads: int | None = setting(None, "CPU threads of a run", group="record", changes=False, low=1)
 
     # ------------------------------------------------------------ made from TOML, flags and words
 
@@ -100,7 +104,7 @@ class Config:
         values = {**(_toml(path) if path is not None else {}), **flags}
         if not values.get("task"):
             raise UserError("which task? name one (sparring tasks lists them) or a file of your own")
-        return cls(**{name: _typed(name, value, f"{path}: " if path and name not in flags else "") for name, value in values.items()})
+        return cls(**{name: typed(name, value, f"{path}: " if path and name not in flags else "") for name, value in values.items()})
 
     def with_contestant(self, text: str) -> Config:
         """``as-softmax:delta=0.2:skip=off``: a loss and whatever else it takes with it."""
@@ -109,9 +113,11 @@ class Config:
         for pair in pairs:
             key, equals, value = pair.partition("=")
             key = key.strip().replace("-", "_")
-            if not equals or key not in TYPES or key in ("task", "loss"):
+            if not equals:
                 raise UserError(f'"{text}": expected name:setting=value, such as as-softmax:delta=0.2:skip=off; got "{pair}"')
-            changes[key] = _typed(key, value.strip(), f'"{text}": ')
+            if key not in OWN:
+                raise UserError(f'"{text}": a contestant has no setting {key}; it may have {", ".join(OWN)}')
+            changes[key] = typed(key, value.strip(), f'"{text}": ')
         _check_taken(name, [key for key in changes if key in LOSS_SETTINGS])
         return dataclasses.replace(self, **changes)
 
@@ -123,6 +129,7 @@ class Config:
     def resolved(self, task: Task, *, epochs: int, lr: float, pieces: int = 1, strict: bool = True) -> Config:
         """Every default filled in, for a task; ``epochs``, ``lr`` and ``pieces`` (of a token) are the model's own. A loss that does not
         fit is refused, and (``strict``) so is a setting the loss does not take."""
+        self.check()
         kind = KINDS[task.kind]
         own = "multilabel-as-softmax" if kind.multilabel else "as-softmax"
         filled: dict[str, Any] = {"loss": own if self.loss in (None, AS_SPEED) else self.loss}
@@ -140,6 +147,15 @@ class Config:
         filled["max_length"] = self.max_length or task.max_length * (1 if task.kind == "spelling" else pieces)
         filled["metric"] = self.metric or task.metric
         return dataclasses.replace(self, **filled)
+
+    def check(self) -> None:
+        """Numbers within their range."""
+        for f in fields(self):
+            value, low = getattr(self, f.name), f.metadata["low"]
+            if low is not None and isinstance(value, (int, float)) and value < low:
+                raise UserError(f"{f.name} must be at least {low}, got {value}")
+        if self.warmup is not None and self.warmup > 1:
+            raise UserError(f"warmup is a share of training, at most 1, got {self.warmup}")
 
     def _loss_settings(self, loss: str, strict: bool) -> dict[str, Any]:
         """The loss's own settings, given or default; the others are out."""
@@ -168,14 +184,21 @@ class Config:
     @property
     def label(self) -> str:
         """The contestant in few words: ``as-softmax delta=0.3``."""
-        settings = [f"{name}={_short(getattr(self, name))}" for name in LOSS_SETTINGS if getattr(self, name) not in (None, 0.0)]
+        given = {name: getattr(self, name) for name in LOSS_SETTINGS if getattr(self, name) is not None}
+        settings = [f"{name}={_short(value)}" for name, value in given.items() if (name, value) != ("warmup", 0.0)]
         settings += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
         return " ".join([str(self.loss), *settings])
 
     def digest(self, data: str) -> str:
         """Eight letters for everything the result depends on, the seed left out; ``data`` is the data's own."""
-        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["changes"] and f.name != "seed"}
+        kept = {name: getattr(self, name) for name in IDENTITY}
         return hashlib.sha256(json.dumps([kept, data], sort_keys=True).encode()).hexdigest()[:8]
+
+    def flags(self) -> list[str]:
+        """What makes it again on the command line."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "task" and getattr(self, f.name) != f.default}
+        words = [[f"--{'' if value else 'no-'}{n}"] if isinstance(value, bool) else [f"--{n}", _short(value)] for n, value in given.items()]
+        return [word.replace("_", "-") if word.startswith("--") else word for pair in words for word in pair]
 
     def toml(self) -> str:
         given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
@@ -199,13 +222,15 @@ def _check_taken(loss: str, names: Iterable[str]) -> None:
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
+IDENTITY = [f.name for f in fields(Config) if f.metadata["changes"] and f.name != "seed"]  # what a result depends on, but for the seed
+OWN = [f.name for f in fields(Config) if f.metadata["group"] in ("loss", "model", "training") and f.name not in ("loss", "metric", "seed")]
 TYPES = {f.name: [part.strip() for part in str(f.type).split("|") if part.strip() != "None"] for f in fields(Config)}
 
 
-def _typed(name: str, value: Any, place: str) -> Any:
+def typed(name: str, value: Any, place: str) -> Any:
     """A value from TOML or the command line as the field's type; text is read as a number where the field is one."""
     types, words = TYPES[name], next(f for f in fields(Config) if f.name == name).metadata["choices"]
     made = _parse(types, value)

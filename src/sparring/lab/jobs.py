@@ -10,10 +10,12 @@ import os
 import queue
 import shutil
 import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from multiprocessing.connection import wait as wait_for
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sparring.lab.config import Config
-from sparring.lab.records import RunFolder
+from sparring.lab.records import RunFolder, alone
 from sparring.lab.runner import Plan, open_task, plan, run
 
 EVERY = 0.2  # seconds between two messages of a run
@@ -92,7 +94,9 @@ def remove(folders: Sequence[RunFolder], cpu: bool) -> None:
     several = PartialState(cpu=cpu).main_process_first() if os.environ.get("WORLD_SIZE", "1") != "1" else nullcontext()
     with several:
         for folder in folders if os.environ.get("RANK", "0") == "0" else ():
-            shutil.rmtree(folder.path, ignore_errors=True)
+            if folder.path.exists():
+                with alone(folder.path):
+                    shutil.rmtree(folder.path)
 
 
 # ------------------------------------------------------------ side by side
@@ -101,63 +105,89 @@ def remove(folders: Sequence[RunFolder], cpu: bool) -> None:
 class Wire:
     """Watches in a worker, tells the main process."""
 
-    def __init__(self, index: int, messages: Any, stopping: Any) -> None:
-        self.index, self.messages, self.stopping = index, messages, stopping
+    def __init__(self, index: int) -> None:
+        self.index = index
         self.told = 0.0
 
     def begin(self, total: int) -> None:
-        self.messages.put((self.index, "begin", total))
+        _messages.put((self.index, "begin", total))
 
     def step(self, entry: dict[str, Any]) -> bool:
         if time.monotonic() - self.told < EVERY:
             return False
         self.told = time.monotonic()
-        self.messages.put((self.index, "step", entry))
-        return bool(self.stopping.is_set())
+        _messages.put((self.index, "step", entry))
+        return bool(_stopping.is_set())
 
     def evaluation(self, entry: dict[str, Any]) -> None:
-        self.messages.put((self.index, "evaluation", entry))
+        _messages.put((self.index, "evaluation", entry))
 
 
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process says when to stop
+_messages: Any = None  # in a worker: to the main process
+_stopping: Any = None  # and from it
 
 
-def _work(config: Config, index: int, messages: Any, stopping: Any) -> dict[str, Any] | None:
-    if stopping.is_set():
+def _begin_work(messages: Any, stopping: Any) -> None:
+    global _messages, _stopping
+    _messages, _stopping = messages, stopping
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A main process that was killed can tell nobody to stop."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+
+def _work(config: Config, index: int) -> dict[str, Any] | None:
+    if _stopping.is_set():
         return None
     try:
-        return run(plan(config, *open_task(config)), Wire(index, messages, stopping))
+        return run(plan(config, *open_task(config)), Wire(index))
     except KeyboardInterrupt:
         return None
 
 
 def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars) -> list[dict[str, Any]]:
     context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
-        messages, stopping = manager.Queue(), manager.Event()
-        watches: dict[int, Bar] = {}
-        with ProcessPoolExecutor(jobs, mp_context=context, initializer=_ignore_interrupts) as pool:
-            waiting: dict[Future[dict[str, Any] | None], int] = {}
+    messages, stopping = context.Queue(), context.Event()
+    watches: dict[int, Bar] = {}
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_work, initargs=(messages, stopping)) as pool:
+        waiting: dict[Future[dict[str, Any] | None], int] = {}
+        with _without_interrupts():  # which workers inherit: the main process says when to stop
             for index, each in enumerate(plans):
                 if not each.folder.done:
                     config = each.config if each.config.threads is not None else each.config.replace(threads=1)
-                    waiting[pool.submit(_work, config, index, messages, stopping)] = index
-            try:
-                while waiting:
-                    ended, _ = wait(waiting, timeout=EVERY, return_when=FIRST_COMPLETED)
-                    _tell(messages, watches, plans, bars)
-                    for future in ended:
-                        index = waiting.pop(future)
-                        future.result()  # an error of a run ends all
-                        if index in watches:
-                            watches[index].end()
-            except BaseException:
-                stopping.set()
-                for future in waiting:
-                    future.cancel()
-                raise
+                    waiting[pool.submit(_work, config, index)] = index
+        try:
+            while waiting:
+                ended, _ = wait(waiting, timeout=EVERY, return_when=FIRST_COMPLETED)
+                _tell(messages, watches, plans, bars)
+                for future in ended:
+                    index = waiting.pop(future)
+                    future.result()  # an error of a run ends all
+                    if index in watches:
+                        watches[index].end()
+        except BaseException:
+            stopping.set()
+            for future in waiting:
+                future.cancel()
+            raise
     return [each.folder.summary() for each in plans]
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _tell(messages: Any, watches: dict[int, Bar], plans: Sequence[Plan], bars: Bars) -> None:

@@ -28,6 +28,12 @@ METRICS = {
 
 def score(kind: str, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]) -> dict[str, float]:
     """All figures of a kind, each between 0 and 1 (Matthews: -1 and 1)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's and seqeval's, for classes that are not there or that nobody predicted
+        return _score(kind, samples, predicted, labels)
+
+
+def _score(kind: str, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]) -> dict[str, float]:
     gold = [sample[TARGETS.get(kind, "label")] for sample in samples]
     if kind == "token":
         return tag_figures(gold, predicted)
@@ -50,9 +56,7 @@ def tag_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
     if not has_spans(sorted(set(flat))):
         return {"accuracy": accuracy, "macro_f1": float(f1_score(flat, guessed, average="macro", zero_division=0))}
     gold, predicted = [list(tags) for tags in gold], [list(tags) for tags in predicted]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # seqeval's, for classes nobody predicted
-        spans = {name: float(of(gold, predicted, zero_division=0)) for name, of in SPAN_FIGURES.items()}
+    spans = {name: float(of(gold, predicted, zero_division=0)) for name, of in SPAN_FIGURES.items()}
     return {**spans, "accuracy": accuracy}
 
 

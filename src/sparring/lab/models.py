@@ -61,8 +61,7 @@ class Built(NamedTuple):
 
 def build(name: str, data: Data, *, layers: int | None = None, freeze_embeddings: bool = False) -> Built:
     """The network with a head for the task's labels; ``layers`` keeps the first ones of a pre-trained encoder."""
-    logging.set_verbosity_error()  # which weights are new is no news: the head is
-    logging.disable_progress_bar()
+    _quiet()
     if name == "tiny":
         if layers is not None or freeze_embeddings:
             raise UserError("layers and freeze_embeddings are for pre-trained models; tiny is trained from scratch")
@@ -75,9 +74,21 @@ def build(name: str, data: Data, *, layers: int | None = None, freeze_embeddings
 
 def load(folder: Path, kind: str) -> Built:
     """A network saved by a run."""
-    logging.set_verbosity_error()
-    tokenizer = None if kind == "image" else AutoTokenizer.from_pretrained(folder)
-    return Built(_auto_class(kind).from_pretrained(folder), tokenizer)
+    _quiet()
+    try:
+        tokenizer = None if kind == "image" else AutoTokenizer.from_pretrained(folder)
+        return Built(_auto_class(kind).from_pretrained(folder), tokenizer)
+    except Exception as error:  # whatever a damaged file makes the libraries raise
+        raise UserError(f"{folder}: the model cannot be read: {_first_line(error)}; --fresh runs it again") from None
+
+
+def _quiet() -> None:
+    logging.set_verbosity_error()  # which weights are new is no news: the head is
+    logging.disable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _auto_class(kind: str) -> Any:
@@ -124,22 +135,27 @@ def find(name: str) -> str:
 
 
 def _pretrained(name: str, data: Data, layers: int | None) -> Built:
+    if name.lower() in ("tiny", *WHEELS) and name not in WHEELS and not Path(name).exists():
+        raise UserError(f'no model named "{name}"; did you mean "{name.lower()}"?')
     if data.kind == "image":
-        raise UserError(f'the model for images is tiny, "{name}" is not')
+        raise UserError(f'the model for images is tiny, not "{name}"')
     try:
         path = find(name)
         if not Path(path).exists():
             look_for_hub()
         config = AutoConfig.from_pretrained(path, **_names(data.labels))
         if layers is not None:
-            if not 1 <= layers <= config.num_hidden_layers:
-                raise UserError(f"layers must lie between 1 and {name}'s {config.num_hidden_layers}, got {layers}")
+            n_layers = getattr(config, "num_hidden_layers", 0)
+            if not 1 <= layers <= n_layers:
+                most = f"between 1 and {name}'s {n_layers}" if n_layers else f"unset: {name} has none to choose from"
+                raise UserError(f"layers must be {most}, got {layers}")
             config.num_hidden_layers = layers
         tokenizer = AutoTokenizer.from_pretrained(path)
-        net = _auto_class(data.kind).from_pretrained(path, config=config)
+        net = _auto_class(data.kind).from_pretrained(path, config=config, ignore_mismatched_sizes=True)  # another task's head is replaced
     except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f'model "{name}": {reason} (expected tiny, {", ".join(WHEELS)}, a Hugging Face name or a folder)') from None
+        raise UserError(
+            f'model "{name}": {_first_line(error)} (expected tiny, {", ".join(WHEELS)}, a Hugging Face name or a folder)'
+        ) from None
     if tokenizer.pad_token is None:  # decoders have none
         tokenizer.pad_token = tokenizer.eos_token
         net.config.pad_token_id = tokenizer.pad_token_id

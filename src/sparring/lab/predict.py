@@ -23,8 +23,9 @@ def find_run(path: Path) -> RunFolder:
     runs = [run for run in find_runs(path) if run.model.exists()]
     if not runs:
         raise UserError(f"{path}: no finished run in it; the command that began one finishes it")
-    if len({run.summary()["task"] for run in runs}) > 1:
-        raise UserError(f"{path}: runs of several tasks; name one of the folders below it")
+    facts = [run.read("data") for run in runs]
+    if len({(fact["task"], fact["kind"], fact["fingerprint"], run.summary()["metric"]) for fact, run in zip(facts, runs, strict=True)}) > 1:
+        raise UserError(f"{path}: runs on different data; name one of the folders below it, such as {runs[0].path}")
     return max(runs, key=lambda run: run.summary()["dev"][run.summary()["metric"]])
 
 

@@ -122,7 +122,12 @@ class RunFolder:
         return (self.path / "summary.json").exists()
 
     def read(self, name: str) -> dict[str, Any]:
-        return json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        """``summary``, ``data`` or ``machine``."""
+        path = self.path / f"{name}.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: cannot be read ({error}); --fresh runs it again") from None
 
     def lines(self, name: str) -> list[dict[str, Any]]:
         """``steps``, ``epochs``, ``evaluations`` or ``predictions``."""

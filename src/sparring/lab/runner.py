@@ -20,7 +20,6 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch.optim import AdamW
 
-from sparring.checks import check_count
 from sparring.lab import models, records
 from sparring.lab.config import Config
 from sparring.lab.encode import Encoder
@@ -46,6 +45,9 @@ class Watch(Protocol):
         """Dev was looked at."""
 
 
+COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator", "kind")
+
+
 @dataclass(frozen=True)
 class Plan:
     """A run before it runs: everything decided, nothing built."""
@@ -68,6 +70,8 @@ def open_task(config: Config) -> tuple[Task, Data]:
     where = Where.default(config.data_dir)
     if known(config.task) or not is_yours(config.task):
         task = get_task(config.task)
+        if given := [name for name in COLUMN_FLAGS if getattr(config, name) is not None]:
+            raise UserError(f"{given[0]} is for files of your own; {task.name} has its own form")
         data = task.load(where)
     else:
         columns = Columns(config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator)
@@ -82,8 +86,6 @@ def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan
     if resolved.metric not in METRICS[task.kind]:
         raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(METRICS[task.kind])}")
     try:
-        check_count("epochs", resolved.epochs or 0)
-        check_count("batch_size", resolved.batch_size or 0)
         resolved.make_loss(total_steps=1)
         resolved.make_accumulation()
     except (ValueError, TypeError) as error:
@@ -93,12 +95,10 @@ def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan
     return Plan(resolved, task, data, RunFolder(folder))
 
 
-def cut(samples: list[Sample], n: int | None, name: str) -> list[Sample]:
+def cut(samples: list[Sample], n: int | None) -> list[Sample]:
     """n of them, always the same ones for the same n."""
     if n is None or n >= len(samples):
         return samples
-    if n < 1:
-        raise UserError(f"{name} must be at least 1, got {n}")
     return random.Random(n).sample(samples, n)
 
 
@@ -109,8 +109,9 @@ def run(plan: Plan, watch: Watch | None = None) -> dict[str, Any]:
     """Train as planned and return the summary. A finished run is not repeated, an unfinished one goes on where it was saved."""
     if plan.folder.done:
         return plan.folder.summary()
+    under_way = Run(plan, watch)
     with records.alone(plan.folder.path):
-        return Run(plan, watch).summary()
+        return under_way.summary()
 
 
 class Run:
@@ -122,8 +123,8 @@ class Run:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         self.path = plan.folder.path
-        train = cut(data.train, config.n_train, "n_train")
-        dev, self.test = cut(data.dev, config.n_dev, "n_dev"), cut(data.test, config.n_test, "n_test")
+        train = cut(data.train, config.n_train)
+        dev, self.test = cut(data.dev, config.n_dev), cut(data.test, config.n_test)
         try:
             self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
             set_seed(config.seed)
@@ -235,7 +236,14 @@ class Run:
         records.write(self.path / "config.toml", self.config.toml())
         records.write_json(self.path / "machine.json", records.machine())
         sizes = {"train": len(self.loop.data), "dev": len(self.dev.samples), "test": len(self.test) if self.config.test else 0}
-        facts = {"task": self.plan.task.name, "kind": data.kind, "source": data.source, "notes": data.notes, "top_k": self.plan.task.top_k}
+        facts = {
+            "task": self.plan.task.name,
+            "kind": data.kind,
+            "source": data.source,
+            "notes": data.notes,
+            "top_k": self.plan.task.top_k,
+            "fingerprint": data.fingerprint,
+        }
         records.write_json(self.path / "data.json", {**facts, "sizes": sizes, "labels": data.labels})
 
     def _summary(self, record: Any, outcome: Outcome | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> Table:
     """The first ``left`` columns are words, the others numbers."""
-    made = Table(title=escape(title), box=box.SIMPLE_HEAD, title_justify="left")
+    made = Table(title=escape(title), box=box.SIMPLE_HEAD, title_justify="left", min_width=len(title))
     for i, column in enumerate(columns):
         made.add_column(column, justify="left" if i < left else "right", overflow="fold")
     for row in rows:

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from sparring.lab.config import Config
+from sparring.lab.config import OWN, Config, typed
 from sparring.lab.tasks import UserError
 
 DELTAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)  # "ranging from 0.05 to 0.5"
 TEMPERATURES = (0.5, 1.0, 2.0, 5.0)  # Table 6 has 0.5, 1 and 5
-SIZES = (1, 5, 10, 20, 50, 100)  # Sparse-Softmax: 1, 10, 20, 50, 100; Table 6 adds 4 and 5
+SIZES = (1, 2, 4, 5, 10, 20, 50, 100)  # Sparse-Softmax: 1, 10, 20, 50, 100; Table 6 adds 4 and 5
 
 GRIDS: dict[str, dict[str, Sequence[float]]] = {
     "as-softmax": {"delta": DELTAS},
@@ -26,30 +26,33 @@ GRIDS: dict[str, dict[str, Sequence[float]]] = {
 }
 
 
-def grid(config: Config, n_classes: int, values: dict[str, list[float]]) -> list[str]:
-    """The contestants to try; ``values`` replace the papers' for the settings they name."""
-    loss = str(config.loss)
-    tried = {**GRIDS.get(loss, {}), **values}
+def grid(config: Config, loss: str, n_classes: int, values: dict[str, list[Any]]) -> list[Config]:
+    """The points to try for a loss; ``values`` replace the papers' for the settings they name."""
+    tried: dict[str, Sequence[Any]] = {**GRIDS.get(loss, {}), **values}
     if not tried:
         raise UserError(f'"{loss}" has no setting to tune; these have: {", ".join(GRIDS)}')
-    if loss in ("sparse-softmax", "multilabel-sparse-softmax") and "k" not in values:
-        tried["k"] = [k for k in tried["k"] if k < n_classes]  # more is plain softmax
-    names = list(tried)
-    return [":".join([loss, *(f"{n}={v:g}" for n, v in zip(names, point, strict=True))]) for point in itertools.product(*tried.values())]
+    if "k" in tried and "k" not in values:
+        tried["k"] = [k for k in tried["k"] if k < n_classes] or [1]  # more is plain softmax
+    return [config.replace(**dict(zip(tried, point, strict=True))) for point in itertools.product(*tried.values())]
 
 
-def parse_values(texts: Sequence[str]) -> dict[str, list[float]]:
-    """``delta=0.1,0.2`` to numbers by name."""
+def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """``delta=0.1,adaptive`` to values by name."""
     values = {}
     for text in texts:
-        name, equals, numbers = text.partition("=")
-        try:
-            values[name.strip()] = [float(number) for number in numbers.split(",")]
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise UserError(f'values must be given as setting=number,number,…, such as delta=0.1,0.2; got "{text}"')
+        name, equals, listed = text.partition("=")
+        if not equals or not listed:
+            raise UserError(f'values must be given as setting=value,value,…, such as delta=0.1,0.2; got "{text}"')
+        name = name.strip().replace("-", "_")
+        if name not in OWN:
+            raise UserError(f'"{text}": no setting named {name} to tune; there are {", ".join(OWN)}')
+        values[name] = [typed(name, value.strip(), f'"{text}": ') for value in listed.split(",")]
     return values
+
+
+def describe(point: Config, config: Config) -> str:
+    """What a point tries."""
+    return " ".join(f"{name}={getattr(point, name)}" for name in OWN if getattr(point, name) != getattr(config, name)) or "as given"
 
 
 def best(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -17,10 +17,16 @@ def save(folder: Path, state: dict[str, Any]) -> None:
     """At every moment, a kill included, ``load`` finds this state or the one before."""
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f"{NAME}.{os.getpid()}.part"
-    with beside.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with beside.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException as error:
+        beside.unlink(missing_ok=True)
+        if isinstance(error, RuntimeError):  # torch's zip writer says so of a full disk, and hides an interrupt
+            raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else OSError(f"{folder}: {error}") from None
+        raise
     if (folder / NAME).exists():
         os.replace(folder / NAME, folder / PREVIOUS)
     os.replace(beside, folder / NAME)

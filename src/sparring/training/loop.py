@@ -80,7 +80,7 @@ class Loop:
     workers: int = 0
     max_grad_norm: float | None = 1.0
     evaluate: Callable[[nn.Module], dict[str, float] | float] | None = None
-    eval_every: int | None = None  # planned batches; None: at the end of every epoch
+    eval_every: int | None = None  # planned batches; None: at the end of every epoch. The end of the run is always looked at
     metric: str | None = None  # of those evaluate returns: the first
     greater_is_better: bool = True
     patience: int | None = None  # evaluations without a better metric before the run stops
@@ -197,9 +197,10 @@ class Loop:
         self.card.sync()
         self._tick()
         self._report()
-        if self.evaluate is not None and (self.eval_every is None or self._crossed(self.eval_every)):
+        last = self.sampler.epoch + 1 >= self.epochs
+        if self.evaluate is not None and (last or self.eval_every is None or self._crossed(self.eval_every)):
             self._evaluate()
-        self.record.done = self.record.done or self.sampler.epoch + 1 >= self.epochs
+        self.record.done = self.record.done or last
         if self.record.done or self.save_every is None or self._crossed(self.save_every):
             resume.save(self, len(self.sampler))
         self.n_paused = self.n_done

@@ -18,25 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sparring.lab.errors import DataError, UserError
+from sparring.lab.errors import DataError as DataError  # the loaders take everything from here
+from sparring.lab.errors import UserError as UserError
 from sparring.losses import list_losses
-
-__all__ = [
-    "KINDS",
-    "SPLITS",
-    "Data",
-    "DataError",
-    "Kind",
-    "Sample",
-    "Splits",
-    "Task",
-    "UserError",
-    "Where",
-    "get_task",
-    "known",
-    "labels_of",
-]
-__all__ += ["list_tasks", "register", "survey"]
 
 Sample = dict[str, Any]
 Splits = dict[str, list[Sample]]  # by "train", "dev", "test"
@@ -141,6 +125,7 @@ class Task:
     metric: str  # the figure that decides, one of those metrics.py has for the kind
     home: str  # where the data comes from
     sizes: tuple[int, ...] = ()  # train, dev, test as published
+    aliases: tuple[str, ...] = ()  # other names it goes by: its folder's, where that differs
     embedded: bool = False  # comes with a package, no file needed
     top_k: int | None = None  # multi-label: predict the k largest; None: every logit above 0
     max_length: int = 128
@@ -167,17 +152,17 @@ def list_tasks() -> list[Task]:
 
 
 def known(name: str) -> bool:
-    return name in _TASKS
+    return any(name in (task.name, *task.aliases) for task in _TASKS.values())
 
 
 def get_task(name: str) -> Task:
-    if name not in _TASKS:
-        near = difflib.get_close_matches(name.lower().replace("_", "-"), list(_TASKS), n=1) or difflib.get_close_matches(
-            name.lower().replace("-", "_"), list(_TASKS), n=1
-        )
-        hint = f'; did you mean "{near[0]}"?' if near else "."
-        raise UserError(f'no task named "{name}"{hint} Known: {", ".join(sorted(_TASKS))}')
-    return _TASKS[name]
+    for task in _TASKS.values():
+        if name in (task.name, *task.aliases):
+            return task
+    plain = {known.replace("_", "-"): known for known in _TASKS}
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), plain, n=1)
+    hint = f'; did you mean "{plain[near[0]]}"?' if near else "."
+    raise UserError(f'no task named "{name}"{hint} Known: {", ".join(sorted(_TASKS))}')
 
 
 def survey(tasks: Sequence[Task], where: Where) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ def hub() -> Splits:
     "eurlex",
     kind="multi-label",
     about="which EuroVoc concepts an EU law is about (Chalkidis et al. 2021)",
+    aliases=("eurlex_small",),
     metric="micro_f1",
     home="https://huggingface.co/datasets/coastalcph/lex_glue",
     sizes=(55000, 5000, 5000),

@@ -137,5 +137,6 @@ for _form in FORMS:
         about=f"{_form.about} (GLUE)",
         metric=_form.metric,
         home="https://gluebenchmark.com",
+        aliases=(f"glue_{_form.name}",),
         sizes=_form.sizes,
     )(partial(load, _form))

@@ -33,6 +33,7 @@ def hub() -> Splits:
     "iflytek",
     kind="multi-class",
     about="which of 119 purposes a Chinese app has, from its description (Xu et al. 2020)",
+    aliases=("iflytek_fewclue",),
     metric="accuracy",
     home="https://github.com/CLUEbenchmark/CLUE",
     sizes=(12133, 2599, 2600),

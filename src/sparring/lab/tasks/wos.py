@@ -46,6 +46,7 @@ def _lines(path: Path | None, folder: Path) -> list[str]:
     "wos",
     kind="multi-label",
     about="which domain of science an abstract belongs to, and which area in it (Kowsari et al. 2017)",
+    aliases=("wos46985", "wos_1k"),
     metric="micro_f1",
     home="https://data.mendeley.com/datasets/9rw3vkcfy4/6",
     sizes=(30070, 7518, 9397),
