@@ -13,13 +13,15 @@ from sparring.lab import metrics
 from sparring.lab.tasks.base import has_spans
 from tests.lab.data import samples
 
+LABELS = ["B-LOC", "B-ORG", "B-PER", "I-LOC", "I-PER", "O"]
+
 
 def test_span_f1_is_seqevals() -> None:
     draw = random.Random(0)
     tags = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
     gold = [[draw.choice(tags) for _ in range(12)] for _ in range(40)]
     guess = [[tag if draw.random() < 0.7 else draw.choice(tags) for tag in row] for row in gold]
-    found = metrics.tag_figures(gold, guess)
+    found = metrics.tag_figures(gold, guess, LABELS)
     report = classification_report(gold, guess, output_dict=True, zero_division=0)["micro avg"]
     assert found["f1"] == pytest.approx(report["f1-score"])
     assert (found["precision"], found["recall"]) == pytest.approx((report["precision"], report["recall"]))
@@ -28,15 +30,32 @@ def test_span_f1_is_seqevals() -> None:
 def test_a_span_counts_only_whole_and_with_its_type() -> None:
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
     guess = [["B-PER", "O", "O", "B-LOC"], ["O", "B-LOC"]]  # 3 spans each, one right
-    assert metrics.tag_figures(gold, guess) == pytest.approx({"f1": 1 / 3, "precision": 1 / 3, "recall": 1 / 3, "accuracy": 4 / 6})
+    assert metrics.tag_figures(gold, guess, LABELS) == pytest.approx({"f1": 1 / 3, "precision": 1 / 3, "recall": 1 / 3, "accuracy": 4 / 6})
 
 
 def test_plain_tags_have_no_spans() -> None:
-    assert metrics.tag_figures([["de", "fr"], ["fr", "it"]], [["de", "fr"], ["de", "it"]])["accuracy"] == 0.75
+    assert metrics.tag_figures([["de", "fr"], ["fr", "it"]], [["de", "fr"], ["de", "it"]], ["de", "fr", "it"])["accuracy"] == 0.75
+    cut_off = metrics.tag_figures([["de", "fr"]], [["de", "O"]], ["de", "fr"])  # O is no class here
+    assert cut_off == {"accuracy": 0.5, "macro_f1": 0.5}
     assert has_spans(["B-PER", "O"])
     assert not has_spans(["de", "fr"])
     assert not has_spans(["O", "de"])
     assert not has_spans(["O"])
+
+
+def test_spans_are_the_tasks_matter_not_the_parts() -> None:
+    """A part without any entity still has a span F1."""
+    assert metrics.tag_figures([["O", "O"]], [["O", "B-PER"]], LABELS) == {"f1": 0.0, "precision": 0.0, "recall": 0.0, "accuracy": 0.5}
+    assert metrics.metrics_of("token", LABELS)[0] == "f1"
+    assert metrics.metrics_of("token", ["de", "fr"]) == ("accuracy", "macro_f1")
+
+
+def test_bilou_is_read_as_iobes() -> None:
+    """Two units of which one was found: precision 1, recall 1/2. A span of three, whole."""
+    gold, guess = [["U-PER", "U-PER", "O"]], [["U-PER", "O", "O"]]
+    assert metrics.tag_figures(gold, guess, ["U-PER", "O"])["f1"] == pytest.approx(2 / 3)
+    whole = [["B-LOC", "I-LOC", "L-LOC"]]
+    assert metrics.tag_figures(whole, whole, ["B-LOC", "I-LOC", "L-LOC", "O"])["f1"] == 1.0
 
 
 def test_correction_of_a_hand_checked_example() -> None:

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, GPT2Config, GPT2Model
+from tokenizers import ByteLevelBPETokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    ModernBertConfig,
+    ModernBertModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    RobertaModel,
+)
 
 from sparring.lab import models
 from sparring.lab.encode import Encoder
 from sparring.lab.errors import UserError
 from sparring.lab.metrics import METRICS
 from sparring.lab.models import texts
+from sparring.lab.tasks import Data
 from sparring.lab.tiny import character_tokenizer
 from tests.lab.data import data
 
@@ -49,6 +64,75 @@ def test_a_folder_in_hugging_face_form_serves_every_kind(kind: str, bert: str) -
     logits = built.net(**{k: v for k, v in encoder.collate(features).items() if k != "labels"}).logits
     assert logits.shape[-1] == len(made.labels)
     assert len(list(encoder.decode(logits, made.train, features))) == len(made.train)
+
+
+def test_a_config_that_speaks_of_each_layer_is_cut_and_saves(tmp_path: Path) -> None:
+    made = data("multi-class")
+    tokenizer = character_tokenizer(texts(made))
+    tokenizer.save_pretrained(tmp_path / "modern")
+    settings = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64, "pad_token_id": 0}
+    config = ModernBertConfig(vocab_size=len(tokenizer), cls_token_id=2, sep_token_id=2, bos_token_id=2, eos_token_id=2, **settings)
+    ModernBertModel(config).save_pretrained(tmp_path / "modern")
+    built = models.build(str(tmp_path / "modern"), made, layers=1)
+    built.net.save_pretrained(tmp_path / "saved")
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved").config.num_hidden_layers == 1
+
+
+def test_weights_in_half_precision_are_trained_in_full(bert: str, tmp_path: Path) -> None:
+    shutil.copytree(bert, tmp_path / "half")
+    BertModel.from_pretrained(bert).bfloat16().save_pretrained(tmp_path / "half")
+    built = models.build(str(tmp_path / "half"), data("multi-class"))
+    assert {parameter.dtype for parameter in built.net.parameters()} == {torch.float32}
+
+
+def test_another_tasks_head_is_replaced(bert: str, tmp_path: Path) -> None:
+    first = models.build(bert, data("multi-class"))
+    first.net.save_pretrained(tmp_path)
+    first.tokenizer.save_pretrained(tmp_path)
+    built = models.build(str(tmp_path), data("pair"))
+    assert built.net.classifier.out_features == 2
+    assert torch.equal(built.net.base_model.embeddings.word_embeddings.weight, first.net.base_model.embeddings.word_embeddings.weight)
+
+
+def test_words_are_words_wherever_they_stand(tmp_path: Path) -> None:
+    """Byte-level tokenizers write a space before a word; a list of words has none."""
+    pieces = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    pieces.train_from_iterator(["a scarlet thing"] * 20, vocab_size=400, show_progress=False, special_tokens=special)
+    pieces.save_model(str(tmp_path))
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    RobertaModel(RobertaConfig(vocab_size=400, **shape)).save_pretrained(tmp_path)
+    made = Data("token", [{"tokens": ["scarlet", "thing"], "tags": ["B-X", "O"]}], [], [], "made")
+    built = models.build(str(tmp_path), made)
+    feature = Encoder("token", made.labels, built.tokenizer, 32).encode(made.train)[0]
+    assert built.tokenizer.convert_ids_to_tokens(feature["input_ids"]) == ["<s>", "Ġscarlet", "Ġthing", "</s>"]
+    assert feature["labels"] == [-100, 0, 1, -100]
+
+
+def test_positions_limit_the_length() -> None:
+    made = data("multi-class")
+    tokenizer = character_tokenizer(texts(made))
+    shape = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    for config_class, model_class, usable in (
+        (BertConfig, BertForSequenceClassification, 66),
+        (RobertaConfig, RobertaForSequenceClassification, 64),
+    ):
+        net = model_class(config_class(**shape, max_position_embeddings=66, pad_token_id=1 if usable == 64 else 0))
+        assert models.longest(models.Built(net, tokenizer)) == usable
+        net(input_ids=torch.full((1, usable), 5))
+        with pytest.raises((IndexError, RuntimeError)):
+            net(input_ids=torch.full((1, usable + 1), 5))
+    assert models.longest(models.build("tiny", made)) > 10**6
+
+
+def test_another_model_in_the_folder_is_another_run(bert: str, tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        shutil.copytree(bert, folder)
+    assert models.content(str(one)) == models.content(str(other)) != models.content("tiny")
+    models.content.cache_clear()
+    (other / "config.json").write_text((other / "config.json").read_text() + " ")
+    assert models.content(str(one)) != models.content(str(other))
 
 
 def test_a_decoder_gets_a_padding_token(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -22,12 +23,13 @@ from sparring.lab.errors import UserError
 from sparring.lab.evaluate import Evaluator
 from sparring.lab.jobs import remove
 from sparring.lab.metrics import METRICS
+from sparring.lab.predict import Predictor
 from sparring.lab.records import RunFolder
 from sparring.lab.runner import Plan, Run, plan, run
 from sparring.losses import make_loss
 from tests.lab.data import data, task
 
-TIMES = ("seconds", "wall_seconds", "folder", "config")
+TIMES = ("seconds", "folder", "config")
 
 
 def planned(out: Path, kind: str = "multi-class", **settings: Any) -> Plan:
@@ -141,6 +143,101 @@ def test_every_kind_trains(kind: str, tmp_path: Path) -> None:
     encoder = Encoder(kind, made.data.labels, built.tokenizer, 32)
     loss = make_loss("multilabel-as-softmax" if kind == "multi-label" else "as-softmax")
     assert Evaluator(encoder, made.data.test, loss).outcome(built.net).figures == pytest.approx(summary["test"])
+
+
+def test_the_best_model_is_tested_and_kept_not_the_last(tmp_path: Path) -> None:
+    """A learning rate that ruins the network: the first look at dev is the best."""
+    made = planned(tmp_path, lr=3.0, schedule="constant", max_grad_norm=0.0, epochs=6, seed=1)
+    summary = run(made)
+    evaluations = made.folder.lines("evaluations")
+    values = [entry["accuracy"] for entry in evaluations]
+    assert summary["best_step"] == evaluations[values.index(max(values))]["step"] < evaluations[-1]["step"]
+    assert max(values) == summary["dev"]["accuracy"]
+    built = models.load(made.folder.model, "multi-class")
+    encoder = Encoder("multi-class", made.data.labels, built.tokenizer, 32)
+    again = Evaluator(encoder, made.data.dev, make_loss("as-softmax"))
+    assert again.outcome(built.net).figures == pytest.approx(summary["dev"])
+
+
+@pytest.mark.parametrize("settings", [{"warmup": 1.0, "delta": 0.2}, {"delta": "adaptive"}])
+def test_dev_is_judged_with_one_delta(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Not with the one of the moment: the losses of a run must be comparable."""
+    made = planned(tmp_path, epochs=2, **settings)
+    summary = run(made)
+    built = models.load(made.folder.model, "multi-class")
+    encoder = Encoder("multi-class", made.data.labels, built.tokenizer, 32)
+    judge = make_loss("as-softmax", delta=0.3 if settings["delta"] == "adaptive" else settings["delta"])
+    for name, part in (("dev", made.data.dev), ("test", made.data.test)):
+        assert Evaluator(encoder, part, judge).outcome(built.net).figures == pytest.approx(summary[name])
+
+
+def test_the_correlation_is_of_loss_and_metric(finished: tuple[Plan, dict[str, Any]]) -> None:
+    plan, summary = finished
+    table = [[entry["loss"], entry["accuracy"]] for entry in plan.folder.lines("evaluations")]
+    assert summary["correlation"] == pytest.approx(torch.corrcoef(torch.tensor(table).double().T)[0, 1].item(), abs=1e-6)
+
+
+def test_seeds_change_weights_and_order(tmp_path: Path) -> None:
+    runs = [Run(planned(tmp_path, seed=seed)) for seed in (0, 0, 1)]
+    weights = [run.built.net.classifier.weight for run in runs]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    orders = []
+    for one in runs:
+        one.loop.sampler.set_epoch(0)
+        orders.append(list(one.loop.sampler))
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_some_samples_are_drawn_not_the_first(tmp_path: Path) -> None:
+    run = Run(planned(tmp_path, n_train=12, n_dev=6))
+    texts = [sample["text"] for sample in run.plan.data.train]
+    taken = [run.built.tokenizer.decode(feature["input_ids"][:-1]).replace(" ", "") for feature in run.loop.data]
+    assert len(taken) == 12
+    assert taken != [text.replace(" ", "") for text in texts[:12]]
+    assert set(taken) <= {text.replace(" ", "") for text in texts}
+    assert len(run.dev.samples) == 6
+
+
+def test_as_many_labels_as_the_task_says(tmp_path: Path) -> None:
+    made = data("multi-label")
+    own = dataclasses.replace(task("multi-label", made), top_k=1)
+    config = Config("colours", out=str(tmp_path), epochs=1, batch_size=8)
+    finished = plan(config, own, made)
+    run(finished)
+    assert {len(row["predicted"]) for row in finished.folder.lines("predictions")} == {1}
+    assert {len(one["predicted"]) for one in Predictor(finished.folder)(["moss sea", "ink rose"])} == {1}
+
+
+def test_runs_of_other_precision_and_threads_follow_one_another(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    for settings in ({}, {"mixed_precision": "bf16", "threads": 2}, {"tensorboard": True}):
+        assert run(planned(tmp_path, epochs=1, **settings))["epochs"] == 1
+        assert torch.get_num_threads() == before
+
+
+def test_a_checkpoint_of_another_run_is_named(tmp_path: Path) -> None:
+    made = planned(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        Run(made, Interrupt(3)).summary()
+    path = made.folder.path / "checkpoint.pt"
+    state = torch.load(path, weights_only=True)
+    state["identity"]["processes"] = 2
+    torch.save(state, path)
+    with pytest.raises(UserError, match=r"processes 2, this one has 1.*--fresh begins anew"):
+        run(made)
+
+
+def test_softmax_has_no_delta(tmp_path: Path) -> None:
+    made = planned(tmp_path, loss="softmax", epochs=1)
+    run(made)
+    assert {step["delta"] for step in [*made.folder.lines("steps"), *made.folder.lines("epochs")]} == {None}
+
+
+def test_a_run_stopped_early_counts_what_was_planned_until_then(tmp_path: Path) -> None:
+    made = planned(tmp_path, loss="softmax", skip="off", epochs=9, eval_every=3, patience=1, lr=1e-9)
+    summary = run(made)
+    assert summary["n_planned"] == summary["n_forward"] == summary["n_backward"] == 48  # at the second look, six batches of eight
 
 
 class Interrupt:

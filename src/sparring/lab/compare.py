@@ -61,7 +61,7 @@ def _name(summary: Summary, others: Sequence[Summary]) -> str:
 
 def _row(name: str, group: Sequence[Summary], base: dict[int, Summary], metric: str) -> dict[str, Any]:
     ratios = [base[one["seed"]]["seconds"] / one["seconds"] for one in group if one["seed"] in base and one["seconds"]]
-    looks = [one["n_samples"] * one["epochs"] for one in group]
+    looks = [one["n_planned"] for one in group]
     r = [one["correlation"] for one in group if one["correlation"] is not None]
     return {
         "contestant": name,

@@ -17,7 +17,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from sparring.delta import AdaptiveDelta, WarmupDelta
+from sparring.delta import AdaptiveDelta, WarmupDelta, delta_value
 from sparring.lab.errors import UserError
 from sparring.lab.tasks.base import KINDS, Task
 from sparring.losses import Loss, make_loss
@@ -166,10 +166,12 @@ class Config:
         return {name: given.get(name, takes[name]) if name in takes else None for name in LOSS_SETTINGS}
 
     def make_loss(self, total_steps: int, *, schedule: bool = True) -> Loss:
-        """The loss of a resolved config; without its ``schedule`` a warm-up is left out: for judging."""
+        """The loss of a resolved config; for judging, without its ``schedule``: one δ throughout, so that losses can be compared."""
         settings = {name: getattr(self, name) for name in LOSS_SETTINGS if name != "warmup" and getattr(self, name) is not None}
         if "delta" in settings:
             delta = AdaptiveDelta() if settings["delta"] == "adaptive" else settings["delta"]
+            if not schedule:
+                delta = delta_value(delta)
             settings["delta"] = WarmupDelta(delta, total_steps=total_steps, share=self.warmup) if self.warmup and schedule else delta
         assert self.loss is not None
         return make_loss(self.loss, **settings)

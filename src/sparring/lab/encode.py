@@ -14,6 +14,7 @@ from torch import Tensor
 from sparring.lab.tasks.base import Sample
 
 IGNORE = -100
+CHUNK = 500  # samples tokenized at once: the tokenizer keeps much of each, also of what is cut off
 Features = dict[str, Any]
 
 
@@ -32,8 +33,9 @@ class Encoder:
         """One dict a sample: ``input_ids`` and what else the model takes, and ``labels`` where the sample has a target."""
         if self.kind == "image":
             return [{"pixel_values": sample["image"], **self._label(sample)} for sample in samples]
-        if not samples:
-            return []
+        return [feature for start in range(0, len(samples), CHUNK) for feature in self._encode(samples[start : start + CHUNK])]
+
+    def _encode(self, samples: Sequence[Sample]) -> list[Features]:
         tokens = self._tokens(samples)
         names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in tokens]
         features: list[Features] = [{name: tokens[name][i] for name in names} for i in range(len(samples))]

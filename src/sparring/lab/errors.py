@@ -7,3 +7,7 @@ class UserError(Exception):
 
 class DataError(UserError):
     """Data that is not there or not as expected; the message names file and line."""
+
+
+class MissingDataError(DataError):
+    """Data that is not there."""

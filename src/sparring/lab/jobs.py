@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from types import TracebackType
 from typing import Any
@@ -84,9 +85,14 @@ def run_all(plans: Sequence[Plan], jobs: int, console: Console) -> list[dict[str
                 summaries.append(each.folder.summary())
                 continue
             bar = bars.watch(each)
-            summaries.append(run(each, bar))
+            summaries.append(run(_single(each) if jobs > 1 else each, bar))  # the last of several that ran side by side is as they were
             bar.end()
         return summaries
+
+
+def _single(plan: Plan) -> Plan:
+    """With one thread, unless told otherwise."""
+    return plan if plan.config.threads is not None else replace(plan, config=plan.config.replace(threads=1))
 
 
 def remove(folders: Sequence[RunFolder], cpu: bool) -> None:
@@ -159,8 +165,7 @@ def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars) -> list[dict[str
         with _without_interrupts():  # which workers inherit: the main process says when to stop
             for index, each in enumerate(plans):
                 if not each.folder.done:
-                    config = each.config if each.config.threads is not None else each.config.replace(threads=1)
-                    waiting[pool.submit(_work, config, index)] = index
+                    waiting[pool.submit(_work, _single(each).config, index)] = index
         try:
             while waiting:
                 ended, _ = wait(waiting, timeout=EVERY, return_when=FIRST_COMPLETED)

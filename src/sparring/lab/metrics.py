@@ -20,10 +20,15 @@ METRICS = {
     "multi-class": ("accuracy", "macro_f1", "matthews"),
     "pair": ("accuracy", "macro_f1", "matthews"),
     "image": ("accuracy", "macro_f1", "matthews"),
-    "token": ("f1", "precision", "recall", "accuracy"),
+    "token": ("f1", "precision", "recall", "accuracy"),  # accuracy and macro_f1 where tags mark no spans
     "spelling": ("correction_f1", "correction_precision", "correction_recall", "detection_f1"),
     "multi-label": ("micro_f1", "macro_f1"),
 }
+
+
+def metrics_of(kind: str, labels: Sequence[str]) -> tuple[str, ...]:
+    """The figures a task has."""
+    return ("accuracy", "macro_f1") if kind == "token" and not has_spans(labels) else METRICS[kind]
 
 
 def score(kind: str, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]) -> dict[str, float]:
@@ -36,7 +41,7 @@ def score(kind: str, samples: Sequence[Sample], predicted: Sequence[Any], labels
 def _score(kind: str, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]) -> dict[str, float]:
     gold = [sample[TARGETS.get(kind, "label")] for sample in samples]
     if kind == "token":
-        return tag_figures(gold, predicted)
+        return tag_figures(gold, predicted, labels)
     if kind == "spelling":
         return correction_figures([sample["source"] for sample in samples], gold, predicted)
     if kind == "multi-label":
@@ -49,15 +54,19 @@ def _score(kind: str, samples: Sequence[Sample], predicted: Sequence[Any], label
     }
 
 
-def tag_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Span F1 where the tags mark spans (seqeval, as conlleval counts); per-token accuracy always."""
+def tag_figures(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> dict[str, float]:
+    """Span F1 where the task's tags mark spans (seqeval, as conlleval counts), else macro F1; per-token accuracy always."""
     flat, guessed = [tag for tags in gold for tag in tags], [tag for tags in predicted for tag in tags]
     accuracy = float(accuracy_score(flat, guessed))
-    if not has_spans(sorted(set(flat))):
-        return {"accuracy": accuracy, "macro_f1": float(f1_score(flat, guessed, average="macro", zero_division=0))}
-    gold, predicted = [list(tags) for tags in gold], [list(tags) for tags in predicted]
-    spans = {name: float(of(gold, predicted, zero_division=0)) for name, of in SPAN_FIGURES.items()}
-    return {**spans, "accuracy": accuracy}
+    if not has_spans(labels):
+        return {"accuracy": accuracy, "macro_f1": float(f1_score(flat, guessed, labels=labels, average="macro", zero_division=0))}
+    rows = [[[_iobes(tag) for tag in tags] for tags in part] for part in (gold, predicted)]
+    return {**{name: float(of(*rows, zero_division=0)) for name, of in SPAN_FIGURES.items()}, "accuracy": accuracy}
+
+
+def _iobes(tag: str) -> str:
+    """BILOU's last and unit are IOBES's end and single, which seqeval knows."""
+    return {"L": "E", "U": "S"}.get(tag[0], tag[0]) + tag[1:]
 
 
 SPAN_FIGURES = {"f1": span_f1, "precision": span_precision, "recall": span_recall}

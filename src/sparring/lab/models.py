@@ -5,8 +5,10 @@ Each comes with the head its task's kind needs and, for text, a tokenizer; both 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,13 +151,18 @@ def _pretrained(name: str, data: Data, layers: int | None) -> Built:
             if not 1 <= layers <= n_layers:
                 most = f"between 1 and {name}'s {n_layers}" if n_layers else f"unset: {name} has none to choose from"
                 raise UserError(f"layers must be {most}, got {layers}")
+            for key, value in vars(config).items():
+                if isinstance(value, list) and len(value) == n_layers:
+                    setattr(config, key, value[:layers])  # what a config says of each layer
             config.num_hidden_layers = layers
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        words = {"add_prefix_space": True} if data.kind in PER_TOKEN else {}  # byte-level tokenizers: a word is a word wherever it stands
+        tokenizer = AutoTokenizer.from_pretrained(path, **words)
         net = _auto_class(data.kind).from_pretrained(path, config=config, ignore_mismatched_sizes=True)  # another task's head is replaced
     except (OSError, ValueError) as error:
         raise UserError(
             f'model "{name}": {_first_line(error)} (expected tiny, {", ".join(WHEELS)}, a Hugging Face name or a folder)'
         ) from None
+    net = net.float()  # half-precision weights are not for training
     if tokenizer.pad_token is None:  # decoders have none
         tokenizer.pad_token = tokenizer.eos_token
         net.config.pad_token_id = tokenizer.pad_token_id
@@ -171,6 +178,30 @@ def _start_from_characters(built: Built, labels: Sequence[str]) -> None:
     if isinstance(head, nn.Linear) and head.in_features >= embeddings.shape[1]:
         ids = torch.tensor(built.tokenizer.convert_tokens_to_ids(list(labels)))
         head.weight[:, : embeddings.shape[1]] = embeddings[ids]  # tiny has its n-grams after them
+
+
+def longest(built: Built) -> int:
+    """The most tokens a text may have: as the tokenizer says, and as many as there are positions."""
+    if built.tokenizer is None:
+        return 0
+    n_positions = getattr(built.net.config, "max_position_embeddings", None) or built.tokenizer.model_max_length
+    table = getattr(getattr(built.net.base_model, "embeddings", None), "position_embeddings", None)
+    reserved = (
+        table.padding_idx + 1 if isinstance(table, nn.Embedding) and table.padding_idx is not None else 0
+    )  # RoBERTa counts from there
+    return int(min(built.tokenizer.model_max_length, n_positions - reserved))
+
+
+@cache
+def content(name: str) -> str:
+    """Of a folder: a digest of the model in it, so that another one there is another run."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(name).glob("*")) if Path(name).is_dir() else ():
+        if path.suffix in (".json", ".safetensors", ".bin", ".txt"):
+            with path.open("rb") as file:
+                for block in iter(lambda: file.read(1 << 20), b""):
+                    digest.update(block)
+    return digest.hexdigest()
 
 
 def _freeze_embeddings(net: Any) -> None:

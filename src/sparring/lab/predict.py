@@ -33,13 +33,13 @@ class Predictor:
     """The best model of a run."""
 
     def __init__(self, run: RunFolder) -> None:
-        self.facts, summary = run.read("data"), run.summary()
+        self.facts = run.read("data")
         self.kind = self.facts["kind"]
         if self.kind == "image":
             raise UserError(f"{run.path}: the run's task is about images; predict takes text")
         self.net, tokenizer = models.load(run.model, self.kind)
         self.net.eval()
-        self.encoder = Encoder(self.kind, self.facts["labels"], tokenizer, summary["config"]["max_length"], self.facts["top_k"])
+        self.encoder = Encoder(self.kind, self.facts["labels"], tokenizer, tokenizer.model_max_length, self.facts["top_k"])
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[dict[str, Any]]:

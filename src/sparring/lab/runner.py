@@ -5,10 +5,10 @@ config ─► task ─► encoder ─► network ─► Loop ─► best on dev 
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,19 +17,21 @@ from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import set_seed
 from torch.optim import AdamW
 
 from sparring.lab import models, records
 from sparring.lab.config import Config
-from sparring.lab.encode import Encoder
+from sparring.lab.encode import Encoder, Features
 from sparring.lab.evaluate import Evaluator, Outcome
-from sparring.lab.metrics import METRICS, pearson
+from sparring.lab.metrics import metrics_of, pearson
 from sparring.lab.records import Journal, RunFolder
 from sparring.lab.tasks import Data, Sample, Task, UserError, Where, get_task, known
 from sparring.lab.tasks.columns import Columns
 from sparring.lab.tasks.yours import is_yours, open_yours
 from sparring.training.loop import Loop
+from sparring.training.resume import ResumeError
 
 
 class Watch(Protocol):
@@ -83,14 +85,20 @@ def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan
     """What a config means for a task's data, and the folder it goes to. A mistake in it is found here."""
     own = models.defaults(config.model)
     resolved = config.resolved(task, **own._asdict(), strict=strict)
-    if resolved.metric not in METRICS[task.kind]:
-        raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(METRICS[task.kind])}")
+    if resolved.metric not in (there := metrics_of(task.kind, data.labels)):
+        raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(there)}")
     try:
         resolved.make_loss(total_steps=1)
         resolved.make_accumulation()
     except (ValueError, TypeError) as error:
         raise UserError(str(error)) from None
-    name = "-".join([resolved.label.replace(" ", "-").replace("=", ""), Path(resolved.model).name, resolved.digest(data.fingerprint)])
+    name = "-".join(
+        [
+            resolved.label.replace(" ", "-").replace("=", ""),
+            Path(resolved.model).name,
+            resolved.digest(data.fingerprint + models.content(resolved.model)),
+        ]
+    )
     folder = Path(resolved.out) / task.name / name / f"seed-{resolved.seed}"
     return Plan(resolved, task, data, RunFolder(folder))
 
@@ -109,9 +117,13 @@ def run(plan: Plan, watch: Watch | None = None) -> dict[str, Any]:
     """Train as planned and return the summary. A finished run is not repeated, an unfinished one goes on where it was saved."""
     if plan.folder.done:
         return plan.folder.summary()
-    under_way = Run(plan, watch)
-    with records.alone(plan.folder.path):
-        return under_way.summary()
+    n_threads = torch.get_num_threads()
+    try:
+        under_way = Run(plan, watch)
+        with records.alone(plan.folder.path):
+            return under_way.summary()
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 class Run:
@@ -125,29 +137,28 @@ class Run:
         self.path = plan.folder.path
         train = cut(data.train, config.n_train)
         dev, self.test = cut(data.dev, config.n_dev), cut(data.test, config.n_test)
+        AcceleratorState._reset_state()  # the run before may have had another precision
+        self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
+        set_seed(config.seed)
+        self.built = models.build(config.model, data, layers=config.layers, freeze_embeddings=config.freeze_embeddings)
+        assert config.max_length is not None
+        length = config.max_length
+        if self.built.tokenizer is not None:
+            self.built.tokenizer.model_max_length = length = min(length, models.longest(self.built))  # saved with it
+        self.encoder = Encoder(task.kind, data.labels, self.built.tokenizer, length, task.top_k)
+        self.board: Any = None
+        features = self.encoder.encode(train)
         try:
-            self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
-            set_seed(config.seed)
-            self.built = models.build(config.model, data, layers=config.layers, freeze_embeddings=config.freeze_embeddings)
-            assert config.max_length is not None
-            self.encoder = Encoder(task.kind, data.labels, self.built.tokenizer, self._max_length(config.max_length), task.top_k)
-            self.loop = self._loop(train, dev)
+            self.loop = self._loop(features, dev)
         except ValueError as error:  # a setting out of its range
             raise UserError(str(error)) from error
 
-    def _max_length(self, wanted: int) -> int:
-        positions = getattr(self.built.net.config, "max_position_embeddings", None)
-        longest = self.built.tokenizer.model_max_length if self.built.tokenizer is not None else wanted
-        return min(wanted, longest, positions or wanted)
-
-    def _loop(self, train: list[Sample], dev: list[Sample]) -> Loop:
+    def _loop(self, features: list[Features], dev: list[Sample]) -> Loop:
         config = self.config
-        features = self.encoder.encode(train)
         assert config.epochs is not None and config.lr is not None and config.batch_size is not None  # noqa: PT018, resolved
-        n_steps = config.epochs * -(-len(train) // (config.batch_size * self.engine.num_processes))
+        n_steps = config.epochs * -(-len(features) // (config.batch_size * self.engine.num_processes))
         objective = config.make_loss(n_steps)
-        judge = objective if config.delta == "adaptive" else config.make_loss(n_steps, schedule=False)
-        self.judge = judge.to(self.engine.device)
+        self.judge = config.make_loss(n_steps, schedule=False).to(self.engine.device)
         self.dev = Evaluator(self.encoder, dev, self.judge)
         self.journals = {name: Journal(self.path / f"{name}.jsonl") for name in ("steps", "evaluations")}
         self.journals["epochs"] = Journal(self.path / "epochs.jsonl", key="epoch")
@@ -184,46 +195,57 @@ class Run:
     # ------------------------------------------------------------ while it runs
 
     def _log_step(self, entry: dict[str, Any]) -> None:
+        entry = self._own(entry)
         self.journals["steps"].add(entry)
-        if self.board is not None:
-            for name in ("loss", "won_share", "delta", "accumulation", "lr", "n_forward", "n_backward"):
-                self.board.add_scalar(f"train/{name}", entry[name], entry["step"])
+        self._draw("train", entry["step"], {name: value for name, value in entry.items() if name not in ("step", "epoch")})
         if self.watch is not None and self.watch.step(entry):
             self.loop.stop()
 
     def _log(self, entry: dict[str, Any]) -> None:
         if "value" not in entry:  # an epoch
-            self.journals["epochs"].add(entry)
+            self.journals["epochs"].add(self._own(entry))
             return
         assert self.dev.last is not None
         self.journals["evaluations"].add({**entry, "margins": self.dev.last.histogram})
-        if self.board is not None:
-            for name, value in self.dev.last.figures.items():
-                self.board.add_scalar(f"dev/{name}", value, entry["step"])
+        self._draw("dev", entry["step"], self.dev.last.figures)
         if self.watch is not None:
             self.watch.evaluation(entry)
 
-    def _board(self) -> Any:
+    def _own(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """A loss without a δ has none, not 0."""
+        return entry if self.config.delta is not None else {**entry, "delta": None}
+
+    def _draw(self, group: str, step: int, figures: dict[str, Any]) -> None:
+        """Events for TensorBoard; those that a killed run wrote after its last checkpoint are purged."""
         if not self.config.tensorboard:
-            return None
-        try:
+            return
+        if self.board is None:
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UserError("TensorBoard events need tensorboard: pip install tensorboard") from None
-        return SummaryWriter(str(self.path / "tensorboard"))
+
+            self.board = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
+        for name, value in figures.items():
+            if value is not None:
+                self.board.add_scalar(f"{group}/{name}", value, step)
 
     def summary(self) -> dict[str, Any]:
-        self.board = self._board()
+        if self.config.tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise UserError("TensorBoard events need tensorboard: pip install tensorboard")
         self._describe()
-        began = time.perf_counter()
         if self.watch is not None:
             self.watch.begin(self.loop.total_steps)
-        with _stopping(self.loop, alone=self.engine.num_processes == 1):
-            record = self.loop.run()
-        if self.board is not None:
-            self.board.close()
-        outcome = Evaluator(self.encoder, self.test, self.judge).outcome(self.built.net) if self.config.test else None
-        summary = self._summary(record, outcome) | {"wall_seconds": time.perf_counter() - began}
+        try:
+            with _stopping(self.loop, alone=self.engine.num_processes == 1):
+                record = self.loop.run()
+        except ResumeError as error:
+            raise UserError(f"{error}; --fresh begins anew") from None
+        finally:
+            if self.board is not None:
+                self.board.close()
+        outcome = None
+        if self.config.test:
+            with self.engine.autocast():  # as dev was
+                outcome = Evaluator(self.encoder, self.test, self.judge).outcome(self.built.net)
+        summary = self._summary(record, outcome)
         if self.engine.is_main_process:
             self._keep(outcome, summary)
         self.engine.wait_for_everyone()
@@ -265,6 +287,7 @@ class Run:
             "won_share": last["won_share"],
             "epochs": len(record.epochs),
             "n_samples": len(self.loop.data),
+            "n_planned": len(self.loop.data) * self.loop.n_done / self.loop.sampler.n_planned,
             **counts,
             "seconds": record.totals["seconds"],
             "folder": str(self.path),

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from sparring.training.loop import Loop
 
 
+class ResumeError(ValueError):
+    """A checkpoint that is not of this run, or cannot be read."""
+
+
 def _parts(loop: Loop) -> dict[str, Any]:
     """What has a state of its own."""
     parts = {"model": loop.model, "optimizer": loop.stepper, "schedule": loop.lr_schedule, "loss": loop.objective}
@@ -53,12 +57,15 @@ def save(loop: Loop, position: int) -> None:
 
 def restore(loop: Loop) -> None:
     """Bring a loop that is about to run to where its folder's checkpoint is, if there is one."""
-    state = checkpoint.load(Path(loop.folder)) if loop.folder is not None and loop.resume else None
+    try:
+        state = checkpoint.load(Path(loop.folder)) if loop.folder is not None and loop.resume else None
+    except ValueError as error:
+        raise ResumeError(str(error)) from None
     if state is None:
         return
     for name, now in _identity(loop).items():
         if (then := state["identity"][name]) != now:
-            raise ValueError(
+            raise ResumeError(
                 f"{loop.folder} holds a run with {name} {then}, this one has {now}; use another folder, or resume=False to start anew"
             )
     for name, part in _parts(loop).items():

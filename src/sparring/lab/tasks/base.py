@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.lab.errors import DataError as DataError  # the loaders take everything from here
+from sparring.lab.errors import MissingDataError
 from sparring.lab.errors import UserError as UserError
 from sparring.losses import list_losses
 
@@ -175,6 +176,7 @@ def survey(tasks: Sequence[Task], where: Where) -> list[dict[str, Any]]:
             sizes = [len(data.train), len(data.dev), len(data.test)]
             row |= {"here": True, "sizes": sizes, "classes": len(data.labels), "where": data.source, "notes": list(data.notes)}
         except UserError as error:
-            row |= {"here": False, "sizes": list(task.sizes) or None, "classes": None, "where": "not here", "error": str(error)}
+            why = "not here" if isinstance(error, MissingDataError) else f"broken: {error}"
+            row |= {"here": False, "sizes": list(task.sizes) or None, "classes": None, "where": why, "error": str(error)}
         rows.append(row)
     return rows

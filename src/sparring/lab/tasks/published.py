@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sparring.lab.errors import MissingDataError
 from sparring.lab.tasks.base import SPLITS, Data, DataError, Sample, Splits, Where
 from sparring.lab.tasks.files import read_samples
 
@@ -53,7 +54,7 @@ def load_published(
         except DataError as error:
             raise DataError(f"{error} (looked in: {looked}); {advice}") from None
         return complete(kind, splits, source="Hugging Face hub")
-    raise DataError(
+    raise MissingDataError(
         f"{names[0]}: no data found (looked in: {looked}); {advice}" + ("" if hub is None else ", or let it be read from the hub")
     )
 

@@ -23,7 +23,7 @@ PART_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", 
 HUB_NAME = re.compile(r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[\w.-]+))?|(?P<plain>[\w-][\w.-]*/[\w.-]+)")
 GUESSED = Columns()
 SHARE, MOST = 0.1, 5000  # of what is split off
-METRICS = {"multi-class": "accuracy", "pair": "accuracy", "multi-label": "micro_f1", "spelling": "correction_f1"}
+DECIDES = {"multi-class": "accuracy", "pair": "accuracy", "multi-label": "micro_f1", "spelling": "correction_f1"}
 
 
 def is_yours(target: str) -> bool:
@@ -238,7 +238,7 @@ def _part_notes(kind: str, splits: Splits) -> list[str]:
 
 def _metric(kind: str, data: Data) -> str:
     if kind != "token":
-        return METRICS[kind]
+        return DECIDES[kind]
     return "f1" if has_spans(data.labels) else "accuracy"
 
 
