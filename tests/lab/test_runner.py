@@ -258,10 +258,10 @@ class Interrupt:
 
 @pytest.mark.parametrize("settings", [{}, {"rest": True, "accumulation": "adaptive", "delta": "adaptive", "skip": "two-pass"}])
 def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"epochs": 6, **settings}
+    settings = {"epochs": 10, **settings}
     whole = run(planned(tmp_path / "whole", **settings))
     stopped = planned(tmp_path / "stopped", **settings)
-    for after in (3, 11, 20):
+    for after in (3, 11, 30):
         with pytest.raises(KeyboardInterrupt):
             Run(stopped, Interrupt(after)).summary()
         assert not stopped.folder.done

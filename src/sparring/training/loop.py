@@ -201,8 +201,10 @@ class Loop:
         if self.evaluate is not None and (last or self.eval_every is None or self._crossed(self.eval_every)):
             self._evaluate()
         self.record.done = self.record.done or last
-        if self.record.done or self.save_every is None or self._crossed(self.save_every):
+        if self.record.done or self.stopping or self.save_every is None or self._crossed(self.save_every):
             resume.save(self, len(self.sampler))
+        if self.stopping and not self.record.done:
+            raise KeyboardInterrupt
         self.n_paused = self.n_done
 
     # ------------------------------------------------------------ one batch
