@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 from sparring.lab.compare import contestants, plans_for, rows_of
 from sparring.lab.config import Config
 from sparring.lab.jobs import run_all
-from sparring.lab.runner import open_task
+from sparring.lab.plan import open_task
 from sparring.lab.show import comparison
 from sparring.lab.tasks import Data
 

@@ -7,7 +7,6 @@ that the message names, 2 a wrong command line, 130 interrupted (the same comman
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import inspect
 import json
 import os
@@ -18,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparring import __version__, list_losses
-from sparring.lab.config import OWN, TYPES, Config, loss_settings
+from sparring.lab.config import OWN, Config, loss_settings
 from sparring.lab.errors import UserError
+from sparring.lab.flags import FIELDS, add_config, config_of
 from sparring.losses.base import find_loss
 
 if TYPE_CHECKING:
-    from sparring.lab.runner import Plan
+    from sparring.lab.plan import Plan
     from sparring.lab.tasks import Data, Task
 
 NEEDED = ("accelerate", "pycountry", "rich", "scipy", "seqeval", "sklearn", "tokenizers", "tomli", "transformers")  # the extra [lab]
@@ -101,7 +101,7 @@ def tasks(options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> None:
     from sparring.lab.compare import plans_for
 
-    config = _config(options)
+    config = config_of(options)
     task, data = _open(config)
     _train(options, config, task, data, plans_for([config], options.seeds, task, data))
 
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> None:
 def compare(options: argparse.Namespace) -> None:
     from sparring.lab.compare import contestants, plans_for
 
-    config = _config(options)
+    config = config_of(options)
     if config.loss is not None and (options.loss is not None or options.losses is None):
         raise UserError(f"compare takes --losses, names with commas between, not --loss {config.loss}")
     task, data = _open(config)
@@ -123,7 +123,7 @@ def tune(options: argparse.Namespace) -> None:
     from sparring.lab import show, tune
     from sparring.lab.compare import plans_for
 
-    config = _config(options)
+    config = config_of(options)
     task, data = _open(config)
     loss = str(plans_for([config], 1, task, data)[0].config.loss)
     points = tune.grid(config.replace(test=False), loss, len(data.labels), tune.parse_values(options.values))
@@ -168,13 +168,8 @@ def predict(options: argparse.Namespace) -> None:
 # ------------------------------------------------------------ what they share
 
 
-def _config(options: argparse.Namespace) -> Config:
-    flags = {name: value for name, value in vars(options).items() if name in FIELDS and value is not None}
-    return Config.read(Path(options.config) if options.config else None, flags)
-
-
 def _open(config: Config) -> tuple[Task, Data]:
-    from sparring.lab.runner import open_task
+    from sparring.lab.plan import open_task
 
     return open_task(config)
 
@@ -231,8 +226,6 @@ def _print_json(value: Any) -> None:
 
 # ------------------------------------------------------------ the flags
 
-FIELDS = {field.name: field for field in dataclasses.fields(Config)}
-
 
 def build_parser() -> argparse.ArgumentParser:
     form: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
@@ -252,13 +245,13 @@ def build_parser() -> argparse.ArgumentParser:
     made = command("tasks", tasks, "list the tasks: what is here, sizes, where from", "  sparring tasks --data-dir ~/data")
     made.add_argument("--data-dir", help=FIELDS["data_dir"].metadata["help"])
     made = command("run", run, "train one loss on a task", RUN)
-    _add_config(made)
+    add_config(made)
     made = command("compare", compare, "train several losses with the same seeds: one table", COMPARE)
     made.add_argument("--losses", help="names with commas between, each with settings if need be: as-softmax:delta=0.2:skip=off")
-    _add_config(made)
+    add_config(made)
     made = command("tune", tune, "choose a loss's setting on dev, never on test", TUNE)
     made.add_argument("--values", action="append", default=[], metavar="NAME=V,V", help="values to try instead of the papers'")
-    _add_config(made)
+    add_config(made)
     made = command("predict", predict, "label texts with a finished run's best model", PREDICT)
     made.add_argument("run", metavar="RUN", help="the folder of a run, or one above several: the best on dev")
     made.add_argument("text", metavar="TEXT", nargs="*", help="texts; none: the lines of standard input")
@@ -277,31 +270,6 @@ TUNE = """  sparring tune sst5 --loss as-softmax
 PREDICT = """  sparring predict runs/languages "Königreich Bayern"
   sparring predict runs/rte "A man sleeps." --pair "Nobody sleeps."
   cat lines.txt | sparring predict runs/mine --json"""
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    """The fields of Config as flags; unset ones stay out, so that a file's values hold."""
-    parser.add_argument("task", metavar="TASK", nargs="?", help=FIELDS["task"].metadata["help"])
-    parser.add_argument("--config", metavar="FILE", help="TOML with any of the settings below; flags go on top")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each with one thread unless --threads says more")
-    parser.add_argument("--fresh", action="store_true", help="begin anew what was run or begun before")
-    groups = {}
-    for name, field in FIELDS.items():
-        if name == "task":
-            continue
-        group = field.metadata["group"]
-        if group not in groups:
-            groups[group] = parser.add_argument_group(group)
-        flag, about = f"--{name.replace('_', '-')}", field.metadata["help"]
-        if field.type == "bool":
-            groups[group].add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
-        else:
-            shown = "" if field.default is None else f" (default: {field.default})"
-            words = field.metadata["choices"]
-            kinds = [kind.upper() for kind in TYPES[name] if kind != "str" or not words]
-            metavar = "|".join([*kinds, *(words or ())])
-            groups[group].add_argument(flag, metavar=metavar, default=None, help=about.replace("%", "%%") + shown)
 
 
 if __name__ == "__main__":

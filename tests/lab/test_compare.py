@@ -11,7 +11,7 @@ import pytest
 from sparring.lab.compare import contestants, plans_for, rows_of
 from sparring.lab.config import Config
 from sparring.lab.errors import UserError
-from sparring.lab.runner import Plan
+from sparring.lab.plan import Plan
 from sparring.lab.show import comparison, console
 from tests.lab.data import data, task
 

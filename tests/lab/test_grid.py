@@ -10,7 +10,8 @@ import pytest
 from sparring.lab.compare import contestants, plans_for
 from sparring.lab.config import Config
 from sparring.lab.errors import UserError
-from sparring.lab.runner import open_task, run
+from sparring.lab.plan import open_task
+from sparring.lab.runner import run
 from sparring.lab.tasks import KINDS, DataError, Where, get_task, list_tasks
 from sparring.losses import list_losses
 from tests.lab.data import REAL

@@ -9,9 +9,10 @@ import pytest
 
 from sparring.lab.config import Config
 from sparring.lab.errors import UserError
+from sparring.lab.plan import plan
 from sparring.lab.predict import Predictor, find_run
 from sparring.lab.records import RunFolder
-from sparring.lab.runner import plan, run
+from sparring.lab.runner import run
 from tests.lab.data import data, task
 
 

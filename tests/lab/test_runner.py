@@ -23,9 +23,10 @@ from sparring.lab.errors import UserError
 from sparring.lab.evaluate import Evaluator
 from sparring.lab.jobs import remove
 from sparring.lab.metrics import METRICS
+from sparring.lab.plan import Plan, plan
 from sparring.lab.predict import Predictor
 from sparring.lab.records import RunFolder
-from sparring.lab.runner import Plan, Run, plan, run
+from sparring.lab.runner import Run, run
 from sparring.losses import make_loss
 from tests.lab.data import data, task
 

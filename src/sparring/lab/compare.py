@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparring.lab.config import IDENTITY, LOSS_SETTINGS, OWN, Config
-from sparring.lab.runner import Plan, plan
+from sparring.lab.plan import Plan, plan
 from sparring.lab.tasks import Data, Task, UserError
 
 Summary = dict[str, Any]

@@ -25,8 +25,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sparring.lab.config import Config
+from sparring.lab.plan import Plan, open_task, plan
 from sparring.lab.records import RunFolder, alone
-from sparring.lab.runner import Plan, open_task, plan, run
+from sparring.lab.runner import run
 
 EVERY = 0.2  # seconds between two messages of a run
 

@@ -11,8 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -22,14 +21,12 @@ from accelerate.utils import set_seed
 from torch.optim import AdamW
 
 from sparring.lab import models, records
-from sparring.lab.config import Config
 from sparring.lab.encode import Encoder, Features
 from sparring.lab.evaluate import Evaluator, Outcome
-from sparring.lab.metrics import metrics_of, pearson
-from sparring.lab.records import Journal, RunFolder
-from sparring.lab.tasks import Data, Sample, Task, UserError, Where, get_task, known
-from sparring.lab.tasks.columns import Columns
-from sparring.lab.tasks.yours import is_yours, open_yours
+from sparring.lab.metrics import pearson
+from sparring.lab.plan import Plan
+from sparring.lab.records import Journal
+from sparring.lab.tasks import Sample, UserError
 from sparring.training.loop import Loop
 from sparring.training.resume import ResumeError
 
@@ -47,70 +44,11 @@ class Watch(Protocol):
         """Dev was looked at."""
 
 
-COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator", "kind")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run before it runs: everything decided, nothing built."""
-
-    config: Config  # resolved
-    task: Task
-    data: Data
-    folder: RunFolder
-
-    @property
-    def name(self) -> str:
-        return f"{self.config.label} seed {self.config.seed}"
-
-
-# ------------------------------------------------------------ what there is to run
-
-
-def open_task(config: Config) -> tuple[Task, Data]:
-    """The task by name, or the user's own data."""
-    where = Where.default(config.data_dir)
-    if known(config.task) or not is_yours(config.task):
-        task = get_task(config.task)
-        if given := [name for name in COLUMN_FLAGS if getattr(config, name) is not None]:
-            raise UserError(f"{given[0]} is for files of your own; {task.name} has its own form")
-        data = task.load(where)
-    else:
-        columns = Columns(config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator)
-        task, data = open_yours(config.task, where, columns)
-    return task, data
-
-
-def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan:
-    """What a config means for a task's data, and the folder it goes to. A mistake in it is found here."""
-    own = models.defaults(config.model)
-    resolved = config.resolved(task, **own._asdict(), strict=strict)
-    if resolved.metric not in (there := metrics_of(task.kind, data.labels)):
-        raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(there)}")
-    try:
-        resolved.make_loss(total_steps=1)
-        resolved.make_accumulation()
-    except (ValueError, TypeError) as error:
-        raise UserError(str(error)) from None
-    name = "-".join(
-        [
-            resolved.label.replace(" ", "-").replace("=", ""),
-            Path(resolved.model).name,
-            resolved.digest(data.fingerprint + models.content(resolved.model)),
-        ]
-    )
-    folder = Path(resolved.out) / task.name / name / f"seed-{resolved.seed}"
-    return Plan(resolved, task, data, RunFolder(folder))
-
-
 def cut(samples: list[Sample], n: int | None) -> list[Sample]:
     """n of them, always the same ones for the same n."""
     if n is None or n >= len(samples):
         return samples
     return random.Random(n).sample(samples, n)
-
-
-# ------------------------------------------------------------ running it
 
 
 def run(plan: Plan, watch: Watch | None = None) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""A run before it runs: which task, with what settings, into which folder. Mistakes are found here, before anything is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparring.lab import models
+from sparring.lab.config import Config
+from sparring.lab.metrics import metrics_of
+from sparring.lab.records import RunFolder
+from sparring.lab.tasks import Data, Task, UserError, Where, get_task, known
+from sparring.lab.tasks.columns import Columns
+from sparring.lab.tasks.yours import is_yours, open_yours
+
+COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator", "kind")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything decided, nothing built."""
+
+    config: Config  # resolved
+    task: Task
+    data: Data
+    folder: RunFolder
+
+    @property
+    def name(self) -> str:
+        return f"{self.config.label} seed {self.config.seed}"
+
+
+def open_task(config: Config) -> tuple[Task, Data]:
+    """The task by name, or the user's own data."""
+    where = Where.default(config.data_dir)
+    if known(config.task) or not is_yours(config.task):
+        task = get_task(config.task)
+        if given := [name for name in COLUMN_FLAGS if getattr(config, name) is not None]:
+            raise UserError(f"{given[0]} is for files of your own; {task.name} has its own form")
+        data = task.load(where)
+    else:
+        columns = Columns(config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator)
+        task, data = open_yours(config.task, where, columns)
+    return task, data
+
+
+def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan:
+    """What a config means for a task's data, and the folder it goes to. A mistake in it is found here."""
+    own = models.defaults(config.model)
+    resolved = config.resolved(task, **own._asdict(), strict=strict)
+    if resolved.metric not in (there := metrics_of(task.kind, data.labels)):
+        raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(there)}")
+    try:
+        resolved.make_loss(total_steps=1)
+        resolved.make_accumulation()
+    except (ValueError, TypeError) as error:
+        raise UserError(str(error)) from None
+    digest = resolved.digest(data.fingerprint + models.content(resolved.model))
+    name = "-".join([resolved.label.replace(" ", "-").replace("=", ""), Path(resolved.model).name, digest])
+    folder = Path(resolved.out) / task.name / name / f"seed-{resolved.seed}"
+    return Plan(resolved, task, data, RunFolder(folder))
