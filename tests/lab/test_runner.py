@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from sparring.lab import models, records
 from sparring.lab.config import Config
@@ -23,10 +23,12 @@ from sparring.lab.errors import UserError
 from sparring.lab.evaluate import Evaluator
 from sparring.lab.jobs import remove
 from sparring.lab.metrics import METRICS
+from sparring.lab.models import texts
 from sparring.lab.plan import Plan, plan
 from sparring.lab.predict import Predictor
 from sparring.lab.records import RunFolder
 from sparring.lab.runner import Run, run
+from sparring.lab.tiny import character_tokenizer
 from sparring.losses import make_loss
 from tests.lab.data import data, task
 
@@ -168,6 +170,7 @@ def test_dev_is_judged_with_one_delta(tmp_path: Path, settings: dict[str, Any]) 
     built = models.load(made.folder.model, "multi-class")
     encoder = Encoder("multi-class", made.data.labels, built.tokenizer, 32)
     judge = make_loss("as-softmax", delta=0.3 if settings["delta"] == "adaptive" else settings["delta"])
+    assert Run(planned(tmp_path, epochs=2, seed=1, **settings)).dev.loss.settings() == judge.settings()
     for name, part in (("dev", made.data.dev), ("test", made.data.test)):
         assert Evaluator(encoder, part, judge).outcome(built.net).figures == pytest.approx(summary[name])
 
@@ -208,6 +211,20 @@ def test_as_many_labels_as_the_task_says(tmp_path: Path) -> None:
     run(finished)
     assert {len(row["predicted"]) for row in finished.folder.lines("predictions")} == {1}
     assert {len(one["predicted"]) for one in Predictor(finished.folder)(["moss sea", "ink rose"])} == {1}
+
+
+def test_texts_are_cut_where_the_model_ends(tmp_path: Path) -> None:
+    """In training and in prediction alike."""
+    made = data("multi-class")
+    made.train[0]["text"] = long = "a rose thing " * 20
+    tokenizer = character_tokenizer(texts(made))
+    tokenizer.save_pretrained(tmp_path / "bert")
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=24, **shape)).save_pretrained(tmp_path / "bert")
+    config = Config("colours", out=str(tmp_path), epochs=1, batch_size=8, model=str(tmp_path / "bert"), max_length=100)
+    finished = plan(config, task("multi-class", made), made)
+    run(finished)
+    assert Predictor(finished.folder)([long])[0]["predicted"] in made.labels
 
 
 def test_runs_of_other_precision_and_threads_follow_one_another(tmp_path: Path) -> None:
