@@ -81,6 +81,23 @@ def test_killed_and_resumed_it_ends_the_same_to_the_bit(tmp_path: Path) -> None:
     assert _same(whole["model"], cut["model"])
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1000.0, None])
+def test_time_passes_and_it_is_saved(tmp_path: Path, seconds: float | None) -> None:
+    """In the middle of an epoch, as soon as a save would not take more than a twentieth of the time."""
+
+    def log_step(entry: dict[str, Any]) -> None:
+        time.sleep(0.2)
+        if entry["step"] == 7:
+            raise RuntimeError("power cut")
+
+    whole = run(folder=tmp_path / "whole", epochs=2)
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(folder=tmp_path / "cut", epochs=2, save_seconds=seconds, log_step=log_step)
+    assert (tmp_path / "cut" / "checkpoint.pt").exists() == (seconds == 0.0)
+    again = run(folder=tmp_path / "cut", epochs=2)
+    assert gap(again[0], whole[0]) == 0.0
+
+
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     first, record = run(folder=tmp_path)
     again, restored = run(folder=tmp_path)

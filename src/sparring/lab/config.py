@@ -91,7 +91,9 @@ class Config:
     data_dir: str | None = setting(None, "folder that holds one folder per data set (default: $SPARRING_DATA)", group="data", changes=False)
 
     out: str = setting("runs", "folder for the run folders", group="record", changes=False)
-    save_every: int | None = setting(None, "batches between checkpoints (default: an epoch)", group="record", changes=False, low=1)
+    save_every: int | None = setting(
+        None, "batches between checkpoints (default: an epoch, or half a minute)", group="record", changes=False, low=1
+    )
     tensorboard: bool = setting(False, "write TensorBoard events too", group="record", changes=False)
     device: str | None = setting(None, "cpu keeps it off the GPU", group="record", changes=False, choices=("cpu",))
     threads: int | None = setting(None, "CPU threads of a run", group="record", changes=False, low=1)

@@ -123,6 +123,7 @@ class Run:
             load_best=True,
             folder=self.path,
             save_every=config.save_every,
+            save_seconds=30.0 if config.save_every is None else None,
             seed=config.seed,
             log=self._log,
             log_step=self._log_step,

@@ -87,6 +87,7 @@ class Loop:
     load_best: bool = False  # end with the weights of the best evaluation
     folder: str | Path | None = None  # for checkpoints
     save_every: int | None = None  # planned batches; None: at the end of every epoch
+    save_seconds: float | None = None  # save after so long, too: on one process, and no more than a twentieth of the time
     resume: bool = True
     seed: int = 0
     log: Callable[[dict[str, Any]], None] | None = None  # gets every record
@@ -142,6 +143,7 @@ class Loop:
         self.stepper = self.engine.prepare_optimizer(optimizer)
         self.stepper.zero_grad()
         self.skipper = Skipper(self.model, self.skip)
+        self.save_due = time.perf_counter() + (self.save_seconds or 0.0)
         self.n_done = self.n_paused = 0  # planned batches; and at the last look at the clock
         self.won_share = 0.0  # of the last window
         self.best: dict[str, Tensor] | None = None
@@ -202,7 +204,7 @@ class Loop:
             self._evaluate()
         self.record.done = self.record.done or last
         if self.record.done or self.stopping or self.save_every is None or self._crossed(self.save_every):
-            resume.save(self, len(self.sampler))
+            self._save(len(self.sampler))
         if self.stopping and not self.record.done:
             raise KeyboardInterrupt
         self.n_paused = self.n_done
@@ -282,12 +284,19 @@ class Loop:
             self._evaluate()
         if self.record.done:
             self._report()
-        if self.record.done or self.stopping or self._crossed(self.save_every):
-            resume.save(self, position)
+        overdue = self.save_seconds is not None and self.replicas.size == 1 and time.perf_counter() >= self.save_due
+        if self.record.done or self.stopping or overdue or self._crossed(self.save_every):
+            self._save(position)
         if self.stopping:
             raise KeyboardInterrupt
         self.n_paused = self.n_done
         self.clock = time.perf_counter()
+
+    def _save(self, position: int) -> None:
+        began = time.perf_counter()
+        resume.save(self, position)
+        now = time.perf_counter()
+        self.save_due = now + max(self.save_seconds or 0.0, 20 * (now - began))
 
     def _tick(self) -> None:
         """Seconds of training: everything but evaluating and saving."""
