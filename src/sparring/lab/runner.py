@@ -134,7 +134,6 @@ class Run:
     # ------------------------------------------------------------ while it runs
 
     def _log_step(self, entry: dict[str, Any]) -> None:
-        entry = self._own(entry)
         self.journals["steps"].add(entry)
         self._draw("train", entry["step"], {name: value for name, value in entry.items() if name not in ("step", "epoch")})
         if self.watch is not None and self.watch.step(entry):
@@ -142,17 +141,13 @@ class Run:
 
     def _log(self, entry: dict[str, Any]) -> None:
         if "value" not in entry:  # an epoch
-            self.journals["epochs"].add(self._own(entry))
+            self.journals["epochs"].add(entry)
             return
         assert self.dev.last is not None
         self.journals["evaluations"].add({**entry, "margins": self.dev.last.histogram})
         self._draw("dev", entry["step"], self.dev.last.figures)
         if self.watch is not None:
             self.watch.evaluation(entry)
-
-    def _own(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """A loss without a δ has none, not 0."""
-        return entry if self.config.delta is not None else {**entry, "delta": None}
 
     def _draw(self, group: str, step: int, figures: dict[str, Any]) -> None:
         """Events for TensorBoard; those that a killed run wrote after its last checkpoint are purged."""

@@ -239,10 +239,12 @@ class Loop:
         if self.scorecard:
             margin = margins(seen.logits.detach(), seen.target, self.objective.ignore_index).reshape(len(index), -1)
             weakest = margin.nan_to_num(torch.inf).amin(1)  # of a sample's rows, ignored ones left out
-            self.card.update(index, ~seen.lost(), weakest.masked_fill(weakest.isinf(), torch.nan), self._delta())
+            self.card.update(index, ~seen.lost(), weakest.masked_fill(weakest.isinf(), torch.nan), self._delta() or 0.0)
 
-    def _delta(self) -> float:
-        return delta_value(getattr(self.objective, "delta", 0.0))
+    def _delta(self) -> float | None:
+        """The δ of now; None for a loss that has none."""
+        delta = getattr(self.objective, "delta", None)
+        return None if delta is None else delta_value(delta)
 
     # ------------------------------------------------------------ one window
 

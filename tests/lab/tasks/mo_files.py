@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pycountry
 
+from sparring.lab.tasks import Data
+
 
 def read_mo(path: Path) -> dict[str, str]:
     raw = path.read_bytes()
@@ -33,3 +35,9 @@ def writers() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
                 languages[text].add(path.parts[-3])
                 msgids[text].add(msgid)
     return languages, msgids
+
+
+def names_of_parts(data: Data) -> list[set[str]]:
+    """The English names that the strings of train, dev and test stand for."""
+    _, msgids = writers()
+    return [set().union(*(msgids[sample["text"]] for sample in part)) for part in (data.train, data.dev, data.test)]

@@ -16,10 +16,9 @@ from typing import Any
 from sparring.lab.tasks.base import SPLITS, Data, DataError, Sample, Splits, Task, Where, has_spans, labels_of
 from sparring.lab.tasks.columns import Columns, Plan, make_plan
 from sparring.lab.tasks.files import ENDINGS, Table, form_of, read_table
-from sparring.lab.tasks.hub import class_names, load_hub
+from sparring.lab.tasks.hub import SPLIT_NAMES, class_names, load_hub
 from sparring.lab.tasks.published import complete
 
-PART_NAMES = {"train": ("train",), "dev": ("dev", "validation", "valid", "val", "eval"), "test": ("test",)}
 HUB_NAME = re.compile(r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[\w.-]+))?|(?P<plain>[\w-][\w.-]*/[\w.-]+)")
 GUESSED = Columns()
 SHARE, MOST = 0.1, 5000  # of what is split off
@@ -84,7 +83,7 @@ def _read(target: str, where: Where) -> tuple[str, str, str, dict[str, Table]]:
 def _read_folder(folder: Path) -> dict[str, Table]:
     tables = {}
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and form_of(path) is not None]
-    for part, names in PART_NAMES.items():
+    for part, names in SPLIT_NAMES.items():
         found = [path for path in files if path.name.lower().split(".")[0] in names]
         if len(found) > 1:
             raise DataError(f"{folder}: more than one file for {part}: {', '.join(path.name for path in found)}; leave one")
