@@ -33,6 +33,7 @@ CONTESTANTS: dict[str, Callable[[], dict[str, Any]]] = {
     "+ skipping": lambda: {"skip": "rows"},
     "+ skipping, rest": lambda: {"skip": "rows", "scorecard": Scorecard(N_TRAIN)},
     "+ auto, rest": lambda: {"skip": "auto", "scorecard": Scorecard(N_TRAIN)},
+    "everything on": lambda: {"speed": "all"},
 }
 N_TRAIN = 1257
 

@@ -22,6 +22,7 @@ from sparring.checks import check_count, check_range
 from sparring.rows import RowLosses
 
 SOFTMAX_NOTE = "delta=1 is plain softmax"
+LOW = 0.05  # a margin at all
 
 
 def check_delta(delta: float | DeltaSchedule) -> float | DeltaSchedule:
@@ -153,11 +154,21 @@ class AdaptiveDelta(DeltaSchedule):
     (0.35, 0.3)
     """
 
-    def __init__(self, start: float = 0.3, *, won: float = 0.5, rate: float = 0.01, low: float = 0.05, high: float = 0.9) -> None:
+    def __init__(self, start: float = 0.3, *, won: float = 0.5, rate: float = 0.01, low: float = LOW, high: float = 0.9) -> None:
         super().__init__(start=start, won=won, rate=rate, low=low, high=high)
         self.low, self.high = check_range("low", low, 0, 1), check_range("high", high, low, 1, note="at least low")
         self.value = check_range("start", start, low, high, note="between low and high")
         self.won, self.rate = check_range("won", won, 0, 1), check_range("rate", rate, 0, 1)
+
+    @classmethod
+    def below(cls, delta: float) -> AdaptiveDelta:
+        """One that starts at ``delta``, gives way while fewer than half of the rows are won, and never exceeds it: for speed.
+
+        >>> delta = AdaptiveDelta.below(0.3)
+        >>> round(delta.step(0.0), 3), delta.step(1.0), delta.step(1.0)
+        (0.295, 0.3, 0.3)
+        """
+        return cls(delta, low=min(LOW, delta), high=delta)
 
     def step(self, rows: RowLosses | Tensor | float | None = None) -> float:
         if rows is None:

@@ -126,7 +126,7 @@ def test_the_digest_changes_with_what_the_result_depends_on() -> None:
     config = resolved(Config("colours"))
     assert config.digest("a") == resolved(Config("colours")).digest("a")
     assert config.digest("a") != config.digest("b")
-    other = {"str": "x", "int": 99, "float": 0.123, "bool": None}
+    other = {"str": "x", "int": 99, "float": 0.123, "bool": True}
     for field in dataclasses.fields(Config):
         value = not getattr(config, field.name) if field.type == "bool" else other[str(field.type).split("|")[0].strip()]
         changed = dataclasses.replace(config, **{field.name: value}).digest("a") != config.digest("a")

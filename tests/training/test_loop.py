@@ -155,23 +155,22 @@ class Spy(Dataset[Any]):
 
 
 def test_checks_give_gradient_to_whom_plain_training_does() -> None:
-    """With checks on and rest off, on a model that does not change: the same samples receive gradient in every epoch, and every one
-    found lost fights within one batch."""
+    """With checks on and rest off, on a model that does not change: the same samples receive gradient in every epoch."""
     logits = torch.randn(40, 3, generator=torch.Generator().manual_seed(1)) * 3
     data = TensorDataset(logits, torch.randint(0, 3, (40,), generator=torch.Generator().manual_seed(2)))
     rows = ASSoftmaxLoss(0.3).rows(*data.tensors)
     active = {i for i in range(40) if rows.active[i]}
     fought: list[tuple[int, set[int]]] = []
     loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=4, epochs=3, lr=0.0, scorecard=Scorecard(40, check=True, max_rest=0))
-    original, batches = loop._fight, iter(range(10**6))
+    original, batches = loop.bouts.fight, iter(range(10**6))
 
     def spy(parts: Any) -> None:
         original(parts)
-        lost = [part[1][loop._look(part).lost()] for part in parts]
+        lost = [part[1][loop.bouts.look(part).lost()] for part in parts]
         fought.append((loop.sampler.epoch, set(torch.cat(lost).tolist())))
         next(batches)
 
-    loop._fight = spy
+    loop.bouts.fight = spy
     loop.card.won[:] = True  # everybody is said to be won, wrongly for some: they are found out by checks
     record = loop.run()
     for epoch in range(3):
@@ -179,7 +178,7 @@ def test_checks_give_gradient_to_whom_plain_training_does() -> None:
     assert record.epochs[0]["check"] == 40
     assert record.epochs[1]["fight"] == len(active)
     assert record.totals["n_backward"] == 3 * len(active)
-    assert not loop.carried
+    assert not loop.bouts.carried
 
 
 def test_the_lost_fight_in_the_very_next_batch() -> None:
@@ -187,7 +186,7 @@ def test_the_lost_fight_in_the_very_next_batch() -> None:
     loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=2, epochs=1, lr=0.0, scorecard=Scorecard(16, check=True, max_rest=0))
     loop.card.won[:12] = True
     events: list[tuple[str, set[int]]] = []
-    check, fight = loop._check, loop._fight
+    check, fight = loop.bouts.check, loop.bouts.fight
 
     def spy_check(part: Any) -> None:
         check(part)
@@ -197,7 +196,7 @@ def test_the_lost_fight_in_the_very_next_batch() -> None:
         fight(parts)
         events.append(("fight", {i for _, index in parts for i in index.tolist()}))
 
-    loop._check, loop._fight = spy_check, spy_fight
+    loop.bouts.check, loop.bouts.fight = spy_check, spy_fight
     loop.run()
     assert {kind for kind, _ in events} == {"check", "fight"}
     for i in range(4):

@@ -63,7 +63,8 @@ def test_batches_are_of_one_kind() -> None:
     sampler.set_epoch(1)
     for position, batch in enumerate(_epoch(sampler)):
         assert {i % 2 for i in batch} == ({1} if sampler.kind(position) == FIGHT else {0})
-    assert [sampler.kind(i) for i in range(10)].count(CHECK) == 5
+    assert [sampler.kind(i) for i in range(len(sampler))].count(CHECK) == 2  # 20 of them, in batches of up to 16
+    assert [sampler.kind(i) for i in range(len(sampler))].count(FIGHT) == 5
 
 
 @pytest.mark.parametrize("n", [1, 7, 12])

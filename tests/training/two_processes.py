@@ -56,14 +56,14 @@ def main(out: str, folder: str | None = None) -> None:
         settings = {"epochs": 5, "batch_size": 8 // accelerator.num_processes, "lr": 0.02, "accelerator": accelerator} | settings
         loop = Loop(model, ASSoftmaxLoss(0.3), digits_like(), **settings)
         lost: list[int] = []
-        fight = loop._fight
+        fight = loop.bouts.fight
 
         def spy(parts: Any, fight: Any = fight, loop: Loop = loop, lost: list[int] = lost) -> None:
             before = loop.record.totals["n_backward"]
             fight(parts)
             lost.append(int(loop.record.totals["n_backward"] - before))
 
-        loop._fight = spy  # type: ignore[method-assign]
+        loop.bouts.fight = spy  # type: ignore[method-assign]
         record = loop.run()
         if name == "batch-norm":  # started again it finds itself finished, on every process
             again = copy.deepcopy(model)

@@ -25,6 +25,7 @@ from sparring.losses.base import find_loss
 from sparring.training.accumulate import AdaptiveAccumulation
 from sparring.training.schedules import SCHEDULES
 from sparring.training.skip import MODES
+from sparring.training.speed import SPEEDS
 
 LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
 AS_SPEED = "as-speed"  # AS-Softmax with adaptive accumulation: a method of the paper's tables
@@ -43,7 +44,9 @@ class Config:
 
     task: str = setting(MISSING, "a task's name, a file, a folder or a Hugging Face data set", group="task", changes=False)
     loss: str | None = setting(None, "a loss's name, or as-speed (default: the AS-Softmax of the task's kind)", group="loss")
-    delta: float | str | None = setting(None, "δ of as-softmax, or adaptive", group="loss", choices=("adaptive",))
+    delta: float | str | None = setting(
+        None, "δ of as-softmax, or adaptive: 0.3, less while little is won", group="loss", choices=("adaptive",)
+    )
     warmup: float | None = setting(None, "share of training with δ = 1 before it (the paper's r)", group="loss", low=0)
     tau: float | None = setting(None, "temperature of t-softmax", group="loss")
     epsilon: float | None = setting(None, "ε of label-smoothing", group="loss")
@@ -67,10 +70,18 @@ class Config:
     accumulation: int | str = setting(1, "batches an optimizer step, or adaptive: AS-Speed", group="training", choices=("adaptive",), low=1)
     lam: float = setting(0.5, "λ of AS-Speed", group="training")
     max_steps: int = setting(5, "most batches an optimizer step under AS-Speed", group="training", low=1)
-    skip: str = setting(
-        "rows", "how the backward of won samples is skipped; auto measures which way is fastest", group="training", choices=MODES
+    speed: str = setting(
+        "skip",
+        "off; skip the backward of won samples; all: besides, winners sit out epochs and δ adapts",
+        group="training",
+        choices=tuple(SPEEDS),
     )
-    rest: bool = setting(False, "samples that keep winning sit out epochs", group="training")
+    skip: str | None = setting(
+        None, "how a backward is skipped (default: rows); auto measures which way is fastest", group="training", choices=MODES
+    )
+    rest: bool | None = setting(None, "winners sit out epochs (default: with --speed all)", group="training")
+    max_rest: int | None = setting(None, "most epochs they sit out in a row", group="training", low=1)
+    check: bool | None = setting(None, "winners that do not rest are looked at without gradients first", group="training")
     patience: int | None = setting(None, "evaluations without a better one before the run ends", group="training", low=1)
     eval_every: int | None = setting(None, "batches between evaluations (default: an epoch)", group="training", low=1)
     metric: str | None = setting(None, "the figure that picks the best model (default: the task's)", group="training")
@@ -131,7 +142,7 @@ class Config:
     def resolved(self, task: Task, *, epochs: int, lr: float, pieces: int = 1, strict: bool = True) -> Config:
         """Every default filled in, for a task; ``epochs``, ``lr`` and ``pieces`` (of a token) are the model's own. A loss that does not
         fit is refused, and (``strict``) so is a setting the loss does not take."""
-        self.check()
+        self.check_ranges()
         kind = KINDS[task.kind]
         own = "multilabel-as-softmax" if kind.multilabel else "as-softmax"
         filled: dict[str, Any] = {"loss": own if self.loss in (None, AS_SPEED) else self.loss}
@@ -150,7 +161,7 @@ class Config:
         filled["metric"] = self.metric or task.metric
         return dataclasses.replace(self, **filled)
 
-    def check(self) -> None:
+    def check_ranges(self) -> None:
         """Numbers within their range."""
         for f in fields(self):
             value, low = getattr(self, f.name), f.metadata["low"]
@@ -171,7 +182,7 @@ class Config:
         """The loss of a resolved config; for judging, without its ``schedule``: one δ throughout, so that losses can be compared."""
         settings = {name: getattr(self, name) for name in LOSS_SETTINGS if name != "warmup" and getattr(self, name) is not None}
         if "delta" in settings:
-            delta = AdaptiveDelta() if settings["delta"] == "adaptive" else settings["delta"]
+            delta = AdaptiveDelta.below(0.3) if settings["delta"] == "adaptive" else settings["delta"]
             if not schedule:
                 delta = delta_value(delta)
             settings["delta"] = WarmupDelta(delta, total_steps=total_steps, share=self.warmup) if self.warmup and schedule else delta

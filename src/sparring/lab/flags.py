@@ -26,7 +26,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         if group not in groups:
             groups[group] = parser.add_argument_group(group)
         flag, about = f"--{name.replace('_', '-')}", field.metadata["help"]
-        if field.type == "bool":
+        if TYPES[name] == ["bool"]:
             groups[group].add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
         else:
             shown = "" if field.default is None else f" (default: {field.default})"

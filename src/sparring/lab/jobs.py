@@ -28,6 +28,7 @@ from sparring.lab.config import Config
 from sparring.lab.plan import Plan, open_task, plan
 from sparring.lab.records import RunFolder, alone
 from sparring.lab.runner import run
+from sparring.training.scorecard import Scorecard
 
 EVERY = 0.2  # seconds between two messages of a run
 
@@ -148,11 +149,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(config: Config, index: int) -> dict[str, Any] | None:
+def _work(config: Config, folder: RunFolder, card: Scorecard | None, index: int) -> dict[str, Any] | None:
     if _stopping.is_set():
         return None
     try:
-        return run(plan(config, *open_task(config)), Wire(index))
+        return run(replace(plan(config, *open_task(config)), folder=folder, card=card), Wire(index))
     except KeyboardInterrupt:
         return None
 
@@ -166,7 +167,7 @@ def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars) -> list[dict[str
         with _without_interrupts():  # which workers inherit: the main process says when to stop
             for index, each in enumerate(plans):
                 if not each.folder.done:
-                    waiting[pool.submit(_work, _single(each).config, index)] = index
+                    waiting[pool.submit(_work, _single(each).config, each.folder, each.card, index)] = index
         try:
             while waiting:
                 ended, _ = wait(waiting, timeout=EVERY, return_when=FIRST_COMPLETED)

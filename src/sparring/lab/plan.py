@@ -12,6 +12,7 @@ from sparring.lab.records import RunFolder
 from sparring.lab.tasks import Data, Task, UserError, Where, get_task, known
 from sparring.lab.tasks.columns import Columns
 from sparring.lab.tasks.yours import is_yours, open_yours
+from sparring.training.scorecard import Scorecard
 
 COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator", "kind")
 
@@ -24,6 +25,7 @@ class Plan:
     task: Task
     data: Data
     folder: RunFolder
+    card: Scorecard | None = None  # one of the caller's own making, in place of the config's
 
     @property
     def name(self) -> str:

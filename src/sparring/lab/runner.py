@@ -18,7 +18,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import set_seed
-from torch.optim import AdamW
 
 from sparring.lab import models, records
 from sparring.lab.encode import Encoder, Features
@@ -29,6 +28,8 @@ from sparring.lab.records import Journal
 from sparring.lab.tasks import Sample, UserError
 from sparring.training.loop import Loop
 from sparring.training.resume import ResumeError
+from sparring.training.schedules import adamw
+from sparring.training.speed import find_speed
 
 
 class Watch(Protocol):
@@ -100,19 +101,19 @@ class Run:
         self.dev = Evaluator(self.encoder, dev, self.judge)
         self.journals = {name: Journal(self.path / f"{name}.jsonl") for name in ("steps", "evaluations")}
         self.journals["epochs"] = Journal(self.path / "epochs.jsonl", key="epoch")
-        weights = [parameter for parameter in self.built.net.parameters() if parameter.requires_grad]
-        fused = self.engine.device.type in ("cpu", "cuda")  # a third of the time, most of all for wide embeddings
+        card = find_speed(config.speed).card(len(features), self.built.net, rest=config.rest, check=config.check, max_rest=config.max_rest)
         return Loop(
             self.built.net,
             objective,
             features,
             batch_size=config.batch_size,
             epochs=config.epochs,
-            optimizer=AdamW(weights, lr=config.lr, weight_decay=config.weight_decay, fused=fused),
+            optimizer=adamw(self.built.net.to(self.engine.device), config.lr, config.weight_decay),
             schedule=config.schedule,
             accumulation=config.make_accumulation(),
+            speed=config.speed,
             skip=config.skip,
-            scorecard=config.rest,
+            scorecard=self.plan.card or card or False,
             lengths=self.encoder.lengths(features),
             collate=self.encoder.collate,
             max_grad_norm=config.max_grad_norm or None,
@@ -224,6 +225,7 @@ class Run:
             "n_planned": len(self.loop.data) * self.loop.n_done / self.loop.sampler.n_planned,
             **counts,
             "seconds": record.totals["seconds"],
+            "cpu_seconds": record.totals["cpu_seconds"],
             "folder": str(self.path),
             "config": asdict(self.config),
         }

@@ -17,27 +17,28 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from sparring.checks import check_count
 from sparring.delta import DeltaSchedule, delta_value
-from sparring.diagnostics import margins
 from sparring.losses import Loss, list_losses, make_loss
 from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.record import Record, figures_of
 from sparring.training.replicas import Replicas, check_engine
 from sparring.training.revisit import RevisitSampler
-from sparring.training.schedules import Schedule, find_schedule
-from sparring.training.scorecard import CHECK, Scorecard
-from sparring.training.skip import Look, Skipper, has_batch_norm
+from sparring.training.schedules import Schedule, adamw, find_schedule
+from sparring.training.scorecard import Scorecard
+from sparring.training.skip import Skipper, has_batch_norm
+from sparring.training.speed import find_speed
 
 try:
     from accelerate import Accelerator
     from accelerate.utils import send_to_device, set_seed, tqdm
 
     from sparring.training import resume
+    from sparring.training.bouts import Bouts
 except ImportError as error:
     raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
 
@@ -68,12 +69,13 @@ class Loop:
     _: KW_ONLY
     batch_size: int = 32
     epochs: int = 3
-    optimizer: Optimizer | None = None  # AdamW with lr
+    optimizer: Optimizer | None = None  # schedules.adamw with lr
     lr: float = 5e-5
     schedule: Schedule | str = "linear"  # or cosine, constant
     accumulation: AdaptiveAccumulation | int = 1
-    skip: str = "rows"  # off, micro, rows, two-pass or auto: see skip.Skipper
-    scorecard: Scorecard | bool = False  # lets samples rest; True: one with its defaults
+    speed: str = "skip"  # off, skip or all: see speed.py. The next two go on top of it
+    skip: str | None = None  # off, micro, rows, two-pass or auto: see skip.Skipper
+    scorecard: Scorecard | bool | None = None  # lets samples rest; True: one with its defaults
     lengths: Sequence[int] | None = None  # of the samples, to batch similar ones
     forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = batches.forward
     collate: Callable[[list[Any]], Any] | None = None
@@ -105,6 +107,10 @@ class Loop:
             raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
         self.make_schedule = find_schedule(self.schedule)
         self.samples = batches.Paired(self.data)
+        preset = find_speed(self.speed)
+        self.objective = preset.adapted(self.objective)
+        self.skip = self.skip or preset.skip
+        self.scorecard = preset.card(len(self.data), self.model) if self.scorecard is None else self.scorecard
         self.engine = self.accelerator or Accelerator()
         check_engine(self.engine)
         self.device = self.engine.device
@@ -121,7 +127,7 @@ class Loop:
         self.total_steps = self.epochs * self.sampler.n_planned
         self.windows = ConstantAccumulation(self.accumulation) if isinstance(self.accumulation, int) else self.accumulation
         self.record = Record()
-        self.carried: list[batches.Part] = []  # found lost when checked; they fight in the next batch
+        self.bouts = Bouts(self)
         self.stopping = False
 
     def stop(self) -> None:
@@ -138,10 +144,11 @@ class Loop:
         self.net = self.engine.prepare_model(self.model, evaluation_mode=True)
         self.replicas.same([*self.model.parameters(), *self.model.buffers()])
         self.objective.to(self.device)
-        optimizer = self.optimizer or AdamW([p for p in self.model.parameters() if p.requires_grad], lr=self.lr)
+        optimizer = self.optimizer or adamw(self.model, self.lr)
         self.lr_schedule = self.make_schedule(optimizer, self.total_steps)
         self.stepper = self.engine.prepare_optimizer(optimizer)
         self.stepper.zero_grad()
+        assert self.skip is not None
         self.skipper = Skipper(self.model, self.skip)
         self.save_due = time.perf_counter() + (self.save_seconds or 0.0)
         self.n_done = self.n_paused = 0  # planned batches; and at the last look at the clock
@@ -169,16 +176,12 @@ class Loop:
         self.model.train()
         generator = torch.Generator().manual_seed(self.seed + self.sampler.epoch)  # workers' seeds; leaves the global one alone
         start = self.sampler.position
-        collate = batches.Collate(self.collate)
-        loader = DataLoader(self.samples, batch_sampler=self.sampler, collate_fn=collate, num_workers=self.workers, generator=generator)
-        self.clock = time.perf_counter()
+        loader = DataLoader(
+            self.samples, batch_sampler=self.sampler, collate_fn=self.bouts.collate, num_workers=self.workers, generator=generator
+        )
+        self.clock = clock()
         for position, batch in enumerate(loader if len(self.sampler) else (), start):
-            part = send_to_device(batch, self.device)
-            if self.sampler.kind(position) == CHECK:
-                self._check(part)
-            else:
-                self._fight([part, *self.carried])
-                self.carried = []
+            self.bouts.run(send_to_device(batch, self.device), self.sampler.kind(position))
             if self.windows.should_step:
                 self._step(self.sampler.progress(position))
             self._tick()
@@ -189,9 +192,7 @@ class Loop:
 
     def _end_epoch(self) -> None:
         """Nobody who was found lost is left without a fight, and no window without its step."""
-        if self.replicas.sum([len(self.carried)])[0]:
-            self._fight(self.carried)
-            self.carried = []
+        self.bouts.finish()
         through = (self.sampler.epoch + 1) * self.sampler.n_planned
         if self.windows.n_micro:
             self._step(through)
@@ -209,39 +210,7 @@ class Loop:
             raise KeyboardInterrupt
         self.n_paused = self.n_done
 
-    # ------------------------------------------------------------ one batch
-
-    def _look(self, part: batches.Part) -> Look:
-        logits, target = self.forward(self.net, part[0])
-        return Look(logits, target, self.objective.rows(logits, target), len(part[1]))
-
-    def _fight(self, parts: list[batches.Part]) -> None:
-        """Forward, and backward unless the forward shows it won."""
-        passes = [self.skipper.look(self._look, part, batches.cut_part) for part in parts]
-        counts = [done.seen.counts() for done in passes]
-        n_all, n_won, mass = self.replicas.sum([sum(c.n_valid for c in counts), sum(c.n_won for c in counts), sum(c.mass for c in counts)])
-        scale = self.windows.add(n_all=int(n_all), n_masked=int(n_won), mass=mass)
-        for done, count, (_, index) in zip(passes, counts, parts, strict=True):
-            n_backward = self.skipper.backward(done, scale, self.engine.backward)
-            self._note(done.seen, index)
-            self.record.fought(done, count, n_backward)
-
-    def _check(self, part: batches.Part) -> None:
-        """Forward without gradients; who turns out lost fights in the next batch."""
-        seen = self.skipper.score(self._look, part)
-        self._note(seen, part[1])
-        lost = seen.lost().nonzero().squeeze(1)
-        if len(lost):
-            self.carried.append(batches.cut_part(part, lost))
-        self.record.checked(seen)
-
-    def _note(self, seen: Look, index: Tensor) -> None:
-        if self.scorecard:
-            margin = margins(seen.logits.detach(), seen.target, self.objective.ignore_index).reshape(len(index), -1)
-            weakest = margin.nan_to_num(torch.inf).amin(1)  # of a sample's rows, ignored ones left out
-            self.card.update(index, ~seen.lost(), weakest.masked_fill(weakest.isinf(), torch.nan), self._delta() or 0.0)
-
-    def _delta(self) -> float | None:
+    def delta(self) -> float | None:
         """The δ of now; None for a loss that has none."""
         delta = getattr(self.objective, "delta", None)
         return None if delta is None else delta_value(delta)
@@ -250,10 +219,13 @@ class Loop:
 
     def _step(self, n_done: int) -> None:
         """The optimizer's step, with the gradient of the mean over the window."""
-        self.won_share = self.windows.n_masked / max(self.windows.n_all, 1)
+        n_all, n_won = float(self.windows.n_all), float(self.windows.n_masked)
+        if self.card.check:  # those checked are in no window
+            n_all, n_won = self.replicas.sum([self.record.window["n_rows"], self.record.window["n_won"]])
+        self.won_share = n_won / max(n_all, 1)
         now = {
             "won_share": self.won_share,
-            "delta": self._delta(),
+            "delta": self.delta(),
             "accumulation": self.windows.n_micro,
             "lr": self.lr_schedule.get_last_lr()[0],
         }
@@ -292,7 +264,7 @@ class Loop:
         if self.stopping:
             raise KeyboardInterrupt
         self.n_paused = self.n_done
-        self.clock = time.perf_counter()
+        self.clock = clock()
 
     def _save(self, position: int) -> None:
         began = time.perf_counter()
@@ -302,9 +274,8 @@ class Loop:
 
     def _tick(self) -> None:
         """Seconds of training: everything but evaluating and saving."""
-        now = time.perf_counter()
-        self.record.spent(now - self.clock)
-        self.clock = now
+        before, self.clock = self.clock, clock()
+        self.record.spent(*(now - then for now, then in zip(self.clock, before, strict=True)))
 
     def _crossed(self, every: int | None) -> bool:
         return every is not None and self.n_done // every > self.n_paused // every
@@ -328,9 +299,14 @@ class Loop:
     def _report(self) -> None:
         """The epoch so far, over all processes."""
         self._say(
-            self.record.end(self.replicas.sum, delta=self._delta(), accumulation=self.windows.steps, lr=self.lr_schedule.get_last_lr()[0])
+            self.record.end(self.replicas.sum, delta=self.delta(), accumulation=self.windows.steps, lr=self.lr_schedule.get_last_lr()[0])
         )
 
     def _say(self, entry: dict[str, Any]) -> None:
         if self.log is not None and self.replicas.rank == 0:
             self.log(dict(entry))
+
+
+def clock() -> tuple[float, float]:
+    """Seconds that passed, and those this process had a processor for: on a shared machine the second say more."""
+    return time.perf_counter(), time.process_time()

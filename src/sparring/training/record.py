@@ -12,7 +12,7 @@ from torch import Tensor
 from sparring.training.skip import Counts, Look, Pass
 
 SHARED = ("n_forward", "n_backward", "n_rows", "n_won", "mass", "loss")  # every process has its part
-COUNTS = (*SHARED, "n_updates", "seconds")
+COUNTS = (*SHARED, "n_updates", "seconds", "cpu_seconds")
 
 
 def _zero() -> dict[str, float]:
@@ -22,7 +22,7 @@ def _zero() -> dict[str, float]:
 @dataclass
 class Record:
     """``totals`` and each epoch count samples forwarded (twice where they were scored first), samples that had a
-    backward, updates, rows looked at, rows won, and seconds of training, evaluation and saving left out."""
+    backward, updates, rows looked at, rows won, and seconds of training (passed, and on the processor), evaluation and saving left out."""
 
     epochs: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
@@ -55,8 +55,8 @@ class Record:
     def checked(self, seen: Look) -> None:
         self._looked(seen.counts(), seen.n_samples, 0)
 
-    def spent(self, seconds: float) -> None:
-        self._add(seconds=seconds)
+    def spent(self, seconds: float, cpu_seconds: float) -> None:
+        self._add(seconds=seconds, cpu_seconds=cpu_seconds)
 
     def stepped(self) -> dict[str, float]:
         """Close a window: its samples and its mean loss."""

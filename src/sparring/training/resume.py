@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accelerate.utils import send_to_device
-
 from sparring.training import checkpoint
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ def save(loop: Loop, position: int) -> None:
     if loop.folder is None:
         return
     loop.replicas.same(loop.model.buffers())
-    own = {"random": checkpoint.random_state(), "carried": loop.carried, "sampler": loop.sampler.state_dict(position)}
+    own = {"random": checkpoint.random_state(), "carried": loop.bouts.carried, "sampler": loop.sampler.state_dict(position)}
     everybody = loop.replicas.gather(own | {name: part.state_dict() for name, part in _own(loop).items()})
     if loop.replicas.rank == 0:
         state = {name: part.state_dict() for name, part in _parts(loop).items()}
@@ -73,7 +71,7 @@ def restore(loop: Loop) -> None:
     own = state["processes"][loop.replicas.rank]
     for name, part in _own(loop).items():
         part.load_state_dict(own[name])
-    loop.carried = [(send_to_device(batch, loop.device), index.to(loop.device)) for batch, index in own["carried"]]
+    loop.bouts.carried = own["carried"]
     loop.sampler.load_state_dict(own["sampler"])
     loop.n_done = loop.n_paused = state["n_done"]
     loop.won_share, loop.best = state["won_share"], state["best"]

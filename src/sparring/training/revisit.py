@@ -14,6 +14,7 @@ from sparring.checks import check_count
 from sparring.training.scorecard import CHECK, FIGHT, Scorecard
 
 INDEX = "index"
+CHECKED = 4  # times as many samples in a batch that needs no gradients
 POOL = 50  # batches whose samples are sorted by length together
 
 
@@ -44,7 +45,7 @@ class RevisitSampler(Sampler[list[int]]):
 
     Each epoch is planned when it begins, from the scorecard and the seed alone: all processes make the same plan and take their
     part of it, and with workers the order is the same as without. A batch holds either fighters or samples to be
-    checked (``kind``). With ``lengths`` samples of similar length go together.
+    checked (``kind``; four times as many of these, since no gradients are kept). With ``lengths`` samples of similar length go together.
 
     Progress counts those who rest as consumed (``progress``), so a learning-rate schedule made for ``n_planned`` batches an epoch
     ends where it should.
@@ -96,15 +97,17 @@ class RevisitSampler(Sampler[list[int]]):
         self.scorecard.begin(epoch)
         states = self.scorecard.states()
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-        batches = [(kind, batch) for kind in (FIGHT, CHECK) for batch in self._batches((states == kind).nonzero().squeeze(1), generator)]
+        fight, check = ((states == kind).nonzero().squeeze(1) for kind in (FIGHT, CHECK))
+        batches = [(FIGHT, batch) for batch in self._batches(fight, self.batch_size, generator)]
+        batches += [(CHECK, batch) for batch in self._batches(check, CHECKED * self.batch_size, generator)]
         order = torch.randperm(len(batches), generator=generator).tolist() if self.shuffle else range(len(batches))
         self._plan = [(batches[i][0], self._part(batches[i][1])) for i in order]
 
-    def _batches(self, samples: Tensor, generator: torch.Generator) -> list[Tensor]:
+    def _batches(self, samples: Tensor, size: int, generator: torch.Generator) -> list[Tensor]:
         """For all processes together."""
         if self.shuffle:
             samples = samples[torch.randperm(len(samples), generator=generator)]
-        size = self.batch_size * self.world_size
+        size *= self.world_size
         if self.lengths is not None:
             pools = samples.split(size * POOL)
             samples = torch.cat([pool[self.lengths[pool].argsort(descending=True, stable=True)] for pool in pools])

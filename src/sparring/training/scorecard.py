@@ -9,6 +9,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from sparring.checks import check_count, check_range
+from sparring.diagnostics import margins
+from sparring.rows import RowLosses
+from sparring.training.skip import Look
 
 FIGHT, CHECK, REST = 0, 1, 2
 NEVER = -1
@@ -40,7 +43,7 @@ class Scorecard:
     [2, 0, 0]
     """
 
-    def __init__(self, n_samples: int, *, check: bool = False, max_rest: int = 2, spare: float = 0.1, earn: int = 2) -> None:
+    def __init__(self, n_samples: int, *, check: bool = False, max_rest: int = 2, spare: float = 0.1, earn: int = 1) -> None:
         self.n_samples = check_count("n_samples", n_samples)
         self.check = check
         self.max_rest = int(check_range("max_rest", max_rest, 0, note="0 is no rest"))
@@ -75,8 +78,18 @@ class Scorecard:
         check = self.won & ~rest if self.check else torch.zeros_like(self.won)
         return rest * REST + check * CHECK
 
+    def note(self, index: Tensor, seen: Look, delta: float = 0.0, ignore_index: int = -100) -> None:
+        """What a look at these samples showed. A sample of several rows has the margin of its weakest, ignored ones left out."""
+        margin = margins(seen.logits.detach(), seen.target, ignore_index).reshape(len(index), -1)
+        weakest = margin.nan_to_num(torch.inf).amin(1)
+        self.update(index, ~seen.lost(), weakest.masked_fill(weakest.isinf(), torch.nan), delta)
+
+    def weigh(self, index: Tensor, rows: RowLosses) -> RowLosses:
+        """The losses of these samples' rows as they are to count: as they are. For cards that leave out some and make up for it."""
+        return rows
+
     def update(self, index: Tensor, won: Tensor, margin: Tensor, delta: float = 0.0) -> None:
-        """What a look at these samples showed. ``margin`` is p_t minus the strongest rival's; ``delta`` the one that was asked for."""
+        """Their results. ``margin`` is p_t minus the strongest rival's; ``delta`` the one that was asked for."""
         index, won, margin = index.cpu(), won.cpu(), margin.detach().float().cpu()
         self._check(index, won, margin)
         spare = won & (margin >= delta + self.spare)

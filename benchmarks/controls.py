@@ -1,0 +1,88 @@
+"""What else could have saved the time: scorecards that leave samples out by other rules, for plain softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparring.rows import RowLosses
+from sparring.training import FIGHT, REST, Scorecard
+from sparring.training.skip import Look
+
+
+class RandomCard(Scorecard):
+    """As many samples in each epoch as ``sizes`` says, drawn anew every time.
+
+    >>> card = RandomCard(6, sizes=[6, 2], seed=0)
+    >>> for epoch in range(2):
+    ...     card.begin(epoch)
+    ...     print(card.counts())
+    {'fight': 6, 'check': 0, 'rest': 0}
+    {'fight': 2, 'check': 0, 'rest': 4}
+    """
+
+    def __init__(self, n_samples: int, sizes: Sequence[int], seed: int) -> None:
+        super().__init__(n_samples)
+        self.sizes, self.seed = list(sizes), seed
+
+    def states(self) -> Tensor:
+        generator = torch.Generator().manual_seed(7919 * self.seed + self.epoch)
+        states = torch.full((self.n_samples,), REST)
+        states[torch.randperm(self.n_samples, generator=generator)[: self.sizes[self.epoch]]] = FIGHT
+        return states
+
+    def note(self, index: Tensor, seen: Look, delta: float = 0.0, ignore_index: int = -100) -> None:
+        """Nothing is learnt from a look."""
+
+
+class InfoBatchCard(Scorecard):
+    """The published rule of InfoBatch (Qin et al., ICLR 2024), in our own small version: a sample whose last loss lies below the mean
+    sits out an epoch with probability ``ratio``; who could have but does not counts 1 / (1 − ratio) times, so the expected
+    gradient stays; in the last eighth of the epochs nobody sits out.
+
+    >>> card = InfoBatchCard(1000, n_epochs=8, seed=0)
+    >>> card.score[:500] = 0.1
+    >>> card.score[500:] = 1.0
+    >>> card.begin(3)
+    >>> 200 < card.counts()["rest"] < 300
+    True
+    >>> card.begin(7)
+    >>> card.counts()["rest"]
+    0
+    """
+
+    def __init__(self, n_samples: int, n_epochs: int, seed: int, ratio: float = 0.5) -> None:
+        super().__init__(n_samples)
+        self.n_epochs, self.seed, self.ratio = n_epochs, seed, ratio
+        self.score = torch.ones(n_samples)  # the last loss
+
+    def begin(self, epoch: int) -> None:
+        super().begin(epoch)
+        generator = torch.Generator().manual_seed(7919 * self.seed + epoch)
+        last = epoch >= self.n_epochs * 7 / 8
+        easy = self.score < self.score.mean()
+        self.resting = easy & (torch.rand(self.n_samples, generator=generator) < self.ratio) & (not last)
+        self.scale = torch.where(easy & ~self.resting & (not last), 1 / (1 - self.ratio), 1.0)
+
+    def states(self) -> Tensor:
+        return torch.where(self.resting, REST, FIGHT)
+
+    def weigh(self, index: Tensor, rows: RowLosses) -> RowLosses:
+        index = index.cpu()
+        self.score[index] = rows.value.detach().reshape(len(index), -1).mean(1).cpu()
+        each = self.scale[index].repeat_interleave(len(rows.value) // len(index)).to(rows.value)
+        return rows._replace(value=rows.value * each)
+
+    def note(self, index: Tensor, seen: Look, delta: float = 0.0, ignore_index: int = -100) -> None:
+        """`weigh` has seen the losses."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "score": self.score.clone(), "resting": self.resting.clone(), "scale": self.scale.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        for name in ("score", "resting", "scale"):
+            setattr(self, name, state[name].clone())

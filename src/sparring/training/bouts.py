@@ -1,0 +1,75 @@
+"""What happens to a batch: it fights or is checked, and what that showed is noted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accelerate.utils import send_to_device
+from torch import Tensor
+
+from sparring.training import batches
+from sparring.training.scorecard import CHECK
+from sparring.training.skip import Look
+
+if TYPE_CHECKING:
+    from sparring.training.loop import Loop
+
+
+class Bouts:
+    """The bouts of a loop. ``carried`` are samples found lost when checked that have not fought yet."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.collate = batches.Collate(loop.collate)
+        self.carried: list[int] = []
+
+    def run(self, part: batches.Part, kind: int) -> None:
+        """A batch of the sampler's. Who was found lost fights with the next fighters, or once there is a batch of such."""
+        if kind == CHECK:
+            self.check(part)
+            if self.n_carried() >= self.loop.batch_size * self.loop.replicas.size:
+                self.fight(self.take_carried())
+        else:
+            self.fight([part, *self.take_carried()])
+
+    def finish(self) -> None:
+        """Before an epoch ends: nobody who was found lost is left without a fight."""
+        if self.n_carried():
+            self.fight(self.take_carried())
+
+    def fight(self, parts: list[batches.Part]) -> None:
+        """Forward, and backward unless the forward shows it won."""
+        loop = self.loop
+        passes = [loop.skipper.look(self.look, part, batches.cut_part) for part in parts]
+        counts = [done.seen.counts() for done in passes]
+        n_all, n_won, mass = loop.replicas.sum([sum(c.n_valid for c in counts), sum(c.n_won for c in counts), sum(c.mass for c in counts)])
+        scale = loop.windows.add(n_all=int(n_all), n_masked=int(n_won), mass=mass)
+        for done, count, (_, index) in zip(passes, counts, parts, strict=True):
+            n_backward = loop.skipper.backward(done, scale, loop.engine.backward)
+            self._note(done.seen, index)
+            loop.record.fought(done, count, n_backward)
+
+    def check(self, part: batches.Part) -> None:
+        """Forward without gradients, in eval mode."""
+        seen = self.loop.skipper.score(self.look, part)
+        self._note(seen, part[1])
+        self.carried += part[1][seen.lost()].tolist()
+        self.loop.record.checked(seen)
+
+    def look(self, part: batches.Part) -> Look:
+        loop = self.loop
+        logits, target = loop.forward(loop.net, part[0])
+        return Look(logits, target, loop.card.weigh(part[1], loop.objective.rows(logits, target)), len(part[1]))
+
+    def _note(self, seen: Look, index: Tensor) -> None:
+        if self.loop.scorecard:
+            self.loop.card.note(index, seen, self.loop.delta() or 0.0, self.loop.objective.ignore_index)
+
+    def n_carried(self) -> float:
+        """Over all processes."""
+        return self.loop.replicas.sum([len(self.carried)])[0]
+
+    def take_carried(self) -> list[batches.Part]:
+        """A batch of those found lost; none where only other processes found some."""
+        found, self.carried = self.carried, []
+        return [send_to_device(self.collate([self.loop.samples[i] for i in found]), self.loop.device)] if found else []
