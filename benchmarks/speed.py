@@ -26,6 +26,7 @@ from speed_contestants import QUICK, TASKS, Contestant, Setting, contestants_of,
 from speed_report import chart, markdown, row_of, table_of
 
 from sparring.lab.config import Config
+from sparring.lab.errors import UserError
 from sparring.lab.jobs import run_all
 from sparring.lab.plan import Plan, open_task, plan
 
@@ -86,10 +87,16 @@ def main() -> None:
     if args.seeds:
         settings = [each._replace(n_seeds=args.seeds) for each in settings]
     names = args.contestants.split(",") if args.contestants else None
+    known = {c.name for setting in settings for c in contestants_of(setting)}
+    if names and (unknown := [name for name in names if name not in known]):
+        parser.error(f"no contestant {', '.join(unknown)} here; there are {', '.join(sorted(known))}")
     results = args.results or (None if args.quick else RESULTS)
     facts = provenance(__file__, sys.argv[1:], threads=1)
     for setting in settings:
-        result = run_task(setting, names, args.out, args.jobs, console)
+        try:
+            result = run_task(setting, names, args.out, args.jobs, console)
+        except UserError as error:  # data that is not there, say
+            sys.exit(f"speed.py: {setting.task}: {error}")
         console.print(table_of(result))
         if results is not None:
             write({**facts, "seed": list(range(setting.n_seeds)), **result}, results / f"{setting.task}.json")

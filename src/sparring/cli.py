@@ -260,7 +260,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 RUN = """  sparring run digits
-  sparring run clinc_oos --loss as-softmax --delta 0.3 --skip auto --rest --model minilm --layers 2 --seeds 3 --jobs 2
+  sparring run clinc_oos --loss as-softmax --delta 0.3 --speed all --model minilm --layers 2 --seeds 3 --jobs 2
   sparring run reviews.csv --text-column review --label-column stars
   sparring run --config runs/digits/.../seed-0/config.toml --lr 1e-3"""
 COMPARE = """  sparring compare languages --losses softmax,as-softmax --seeds 3 --jobs 2

@@ -274,7 +274,9 @@ class Interrupt:
         """Nothing to see."""
 
 
-@pytest.mark.parametrize("settings", [{}, {"rest": True, "accumulation": "adaptive", "delta": "adaptive", "skip": "two-pass"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"rest": True, "accumulation": "adaptive", "delta": "adaptive", "skip": "two-pass"}, {"speed": "all", "max_rest": 1}]
+)
 def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path, settings: dict[str, Any]) -> None:
     settings = {"epochs": 10, **settings}
     whole = run(planned(tmp_path / "whole", **settings))
@@ -354,6 +356,7 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
         ({"n_train": 0}, "n_train must be at least 1"),
         ({"model": "no-such-folder/at-all"}, 'model "no-such-folder/at-all"'),
         ({"lam": -1.0, "accumulation": "adaptive"}, "lam must be"),
+        ({"max_rest": 3}, 'max_rest=3, but nobody rests; use rest=True or speed="all"'),
     ],
 )
 def test_a_mistake_is_named(settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -430,3 +430,22 @@ def test_errors() -> None:
         Loop(net(), nn.CrossEntropyLoss(), digits_like())
     with pytest.raises(ValueError, match="pass forward="):
         train(net(), SoftmaxLoss(), [{"x": torch.ones(6)}])
+
+
+def test_many_found_lost_fight_in_batches_that_fit() -> None:
+    """Everybody is said to be won, and nobody is: a check finds four batches of lost ones at once."""
+    data = TensorDataset(torch.tensor([[0.0, 9.0]] * 40), torch.zeros(40, dtype=torch.long))
+    loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=4, epochs=1, lr=0.0, scorecard=Scorecard(40, check=True, max_rest=0))
+    loop.card.won[:] = True
+    sizes: list[int] = []
+    fight = loop.bouts.fight
+
+    def spy(parts: Any) -> None:
+        sizes.extend(len(index) for _, index in parts)
+        fight(parts)
+
+    loop.bouts.fight = spy
+    record = loop.run()
+    assert sum(sizes) == 40 == record.totals["n_backward"]
+    assert max(sizes) == 8
+    assert record.epochs[0]["check"] == 40

@@ -33,7 +33,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str
     return found
 
 
-@pytest.mark.parametrize("name", ["everything", "checks", "auto", "micro", "batch-norm"])
+@pytest.mark.parametrize("name", ["everything", "checks", "all", "auto", "micro", "batch-norm"])
 def test_processes_end_with_equal_weights(results: dict[int, list[dict[str, Any]]], name: str) -> None:
     """With AS-Speed, skipping and the scorecard on, although one process's batch was at times all won and the other's was not."""
     a, b = (result[name] for result in results[2])

@@ -43,6 +43,7 @@ def main(out: str, folder: str | None = None) -> None:
     for name, dropout, settings in (
         ("everything", 0.1, {"scorecard": Scorecard(N, max_rest=2, earn=1), "accumulation": AdaptiveAccumulation(0.5, 4), "epochs": 8}),
         ("checks", 0.1, {"scorecard": Scorecard(N, check=True, max_rest=1), "accumulation": AdaptiveAccumulation(decide="first")}),
+        ("all", 0.1, {"speed": "all", "epochs": 8}),
         ("auto", 0.1, {"skip": "auto", "scorecard": Scorecard(N, earn=1)}),
         ("micro", 0.0, {"skip": "micro", "accumulation": 3}),
         ("batch-norm", 0.0, {"folder": folder, "epochs": 2}),
@@ -77,7 +78,7 @@ def main(out: str, folder: str | None = None) -> None:
             "steps": loop.windows.steps,
             "n_updates": record.totals["n_updates"],
             "counts": [(entry["n_forward"], entry["n_backward"], entry["n_won"]) for entry in record.epochs],
-            "delta": loop._delta(),
+            "delta": loop.delta(),
         }
     if dist.is_initialized() and dist.get_world_size() > 1:
         results["by-hand"] = {name: by_hand(name == "compacted") for name in ("plain", "compacted")}

@@ -27,14 +27,14 @@ class Bouts:
         """A batch of the sampler's. Who was found lost fights with the next fighters, or once there is a batch of such."""
         if kind == CHECK:
             self.check(part)
-            if self.n_carried() >= self.loop.batch_size * self.loop.replicas.size:
+            while self.n_carried() >= self.loop.batch_size * self.loop.replicas.size:
                 self.fight(self.take_carried())
         else:
             self.fight([part, *self.take_carried()])
 
     def finish(self) -> None:
         """Before an epoch ends: nobody who was found lost is left without a fight."""
-        if self.n_carried():
+        while self.n_carried():
             self.fight(self.take_carried())
 
     def fight(self, parts: list[batches.Part]) -> None:
@@ -70,6 +70,7 @@ class Bouts:
         return self.loop.replicas.sum([len(self.carried)])[0]
 
     def take_carried(self) -> list[batches.Part]:
-        """A batch of those found lost; none where only other processes found some."""
-        found, self.carried = self.carried, []
+        """A batch of those found lost, two at most for the memory's sake; none where only other processes found some."""
+        most = 2 * self.loop.batch_size
+        found, self.carried = self.carried[:most], self.carried[most:]
         return [send_to_device(self.collate([self.loop.samples[i] for i in found]), self.loop.device)] if found else []

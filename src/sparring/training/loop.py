@@ -219,10 +219,7 @@ class Loop:
 
     def _step(self, n_done: int) -> None:
         """The optimizer's step, with the gradient of the mean over the window."""
-        n_all, n_won = float(self.windows.n_all), float(self.windows.n_masked)
-        if self.card.check:  # those checked are in no window
-            n_all, n_won = self.replicas.sum([self.record.window["n_rows"], self.record.window["n_won"]])
-        self.won_share = n_won / max(n_all, 1)
+        self.won_share = self.windows.n_masked / max(self.windows.n_all, 1)  # of those who fought
         now = {
             "won_share": self.won_share,
             "delta": self.delta(),

@@ -23,7 +23,7 @@ class Scorecard:
     - It *fights*: forward, and backward unless this forward shows it won. Every sample does that has not been looked at or was
       lost when last looked at; without ``check``, every sample does that does not rest.
     - It is *checked* (with ``check``): a forward without gradients, for one that was won last time. Where it turns out lost it
-      fights in the next batch. Cheaper only for models whose backward cannot be compacted, hence off by default.
+      fights soon. Cheaper than a fight, but in eval mode: without dropout more is won, so this changes the run.
     - It *rests*: it is not even loaded. Rest is earned: a sample that was won with ``spare`` margin above δ in ``earn``
       looks in a row rests one epoch, then two, and so on to ``max_rest``; a narrow win starts the count again,
       a loss also ends all rest. ``max_rest=0`` lets nobody rest.
