@@ -83,7 +83,7 @@ def test_rows_by_hand() -> None:
 
 
 def test_contestants_of_the_same_loss_are_told_apart() -> None:
-    rows = rows_of([summary("softmax", 0, 0.5, 10, skip=skip) for skip in ("off", "rows")], "accuracy")
+    rows = rows_of([summary("softmax", 0, 0.5, 10, skip=skip) for skip in ("off", None)], "accuracy")
     assert [row["contestant"] for row in rows] == ["softmax skip=off", "softmax"]
 
 

@@ -32,7 +32,7 @@ from sparring.lab.tiny import character_tokenizer
 from sparring.losses import make_loss
 from tests.lab.data import data, task
 
-TIMES = ("seconds", "folder", "config")
+TIMES = ("seconds", "cpu_seconds", "folder", "config")
 
 
 def planned(out: Path, kind: str = "multi-class", **settings: Any) -> Plan:
@@ -70,7 +70,7 @@ def test_every_step_has_its_line(finished: tuple[Plan, dict[str, Any]]) -> None:
         assert sum(step[name] for step in steps) == sum(epoch[name] for epoch in epochs) == summary[name]
     assert [step["delta"] for step in steps[:3]] == [1.0] * 3  # a quarter of 24 batches, two a step
     assert {step["delta"] for step in steps[3:]} == {0.3}
-    assert {step["accumulation"] for step in steps[:9]} == {2}
+    assert {step["accumulation"] for step in steps[:6]} == {2}  # then some rest, and an epoch may end within a window
     assert steps[-1]["step"] == 24
     assert steps[0]["loss"] > steps[-1]["loss"]
 
@@ -281,7 +281,7 @@ def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path,
     settings = {"epochs": 10, **settings}
     whole = run(planned(tmp_path / "whole", **settings))
     stopped = planned(tmp_path / "stopped", **settings)
-    for after in (3, 11, 30):
+    for after in (3, 8, 14):
         with pytest.raises(KeyboardInterrupt):
             Run(stopped, Interrupt(after)).summary()
         assert not stopped.folder.done
