@@ -15,7 +15,19 @@ from sparring.lab import show
 from sparring.lab.compare import spread
 
 Summary = dict[str, Any]
-COLUMNS = ("", "test %", "dev %", "time", "seconds", "forwards", "backwards", "updates", "won by epoch %", "to softmax's dev")
+COLUMNS = (
+    "",
+    "test %",
+    "dev %",
+    "time",
+    "processor time",
+    "seconds",
+    "forwards",
+    "backwards",
+    "updates",
+    "won by epoch %",
+    "to softmax's dev",
+)
 
 
 def row_of(contestant: Contestant, group: Sequence[Summary], done: dict[tuple[str, int], Summary]) -> dict[str, Any]:
@@ -30,6 +42,7 @@ def row_of(contestant: Contestant, group: Sequence[Summary], done: dict[tuple[st
         "command": contestant.words,
         "control": contestant.control,
         "metric": metric,
+        "n_samples": n_samples,
         "seeds": [one["seed"] for one in group],
         "test": spread([one["test"][metric] for one in group]),
         "dev": spread([one["dev"][metric] for one in group]),
@@ -78,6 +91,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
         show.mean_and_spread(row["test"]),
         show.mean_and_spread(row["dev"]),
         f"{row['time']:.2f}",
+        f"{row['cpu_time']:.2f}",
         f"{statistics.mean(row['seconds']):.0f}",
         f"{row['forwards']:.2f}",
         f"{row['backwards']:.2f}",
@@ -90,7 +104,7 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
 def title_of(result: dict[str, Any]) -> str:
     first, settings = result["rows"][0], result["settings"]
     words = ", ".join(f"{name} {value}" for name, value in settings.items() if name != "freeze_embeddings")
-    return f"{result['task']}: {first['metric']}, {result['sizes']['train']:,} samples, {len(first['seeds'])} seed(s), {words}"
+    return f"{result['task']}: {first['metric']}, {first['n_samples']:,} samples, {len(first['seeds'])} seed(s), {words}"
 
 
 def table_of(result: dict[str, Any]) -> Table:
