@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from sparring import AdaptiveDelta, ASSoftmaxLoss, LinearDelta, SoftmaxLoss
+from sparring import AdaptiveDelta, ASSoftmaxLoss, LinearDelta, MultilabelASSoftmaxLoss, SoftmaxLoss
 from sparring.training import Scorecard
 from sparring.training.loop import Loop
 from sparring.training.speed import SPEEDS, find_speed
@@ -51,6 +51,8 @@ def test_delta_gives_way_and_comes_back() -> None:
     low = min(loss.delta.step(0.0) for _ in range(200))
     high = max(loss.delta.step(1.0) for _ in range(200))
     assert (low, high) == (0.05, 0.3)
+    labels = MultilabelASSoftmaxLoss(0.3)
+    assert find_speed("all").adapted(labels) is labels
     small = find_speed("all").adapted(ASSoftmaxLoss(0.02))
     assert [small.delta.step(0.0), small.delta.step(1.0)] == [0.02, 0.02]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from sparring.delta import AdaptiveDelta, DeltaSchedule
-from sparring.losses import Loss
+from sparring.losses import Loss, MultilabelASSoftmaxLoss
 from sparring.training.scorecard import Scorecard
 from sparring.training.skip import has_batch_norm
 
@@ -42,9 +42,10 @@ class Speed(NamedTuple):
         return Scorecard(n_samples, check=check, **settings)
 
     def adapted(self, loss: Loss) -> Loss:
-        """The loss itself; where the preset lets δ adapt, a copy that does. A schedule of the user's own stays."""
+        """The loss itself; where the preset lets δ adapt, a copy that does. A schedule of the user's own stays, and so does the δ of
+        multi-label losses: giving way cost several points there."""
         delta = getattr(loss, "delta", None)
-        if not self.adapt or delta is None or isinstance(delta, DeltaSchedule):
+        if not self.adapt or delta is None or isinstance(delta, DeltaSchedule) or isinstance(loss, MultilabelASSoftmaxLoss):
             return loss
         made = copy.deepcopy(loss)
         made.delta = AdaptiveDelta.below(delta)
