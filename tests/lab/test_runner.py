@@ -275,13 +275,18 @@ class Interrupt:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"rest": True, "accumulation": "adaptive", "delta": "adaptive", "skip": "two-pass"}, {"speed": "all", "max_rest": 1}]
+    ("settings", "stops"),
+    [
+        ({}, (3, 11, 30)),
+        ({"rest": True, "accumulation": "adaptive", "delta": "adaptive", "skip": "two-pass"}, (3, 11, 30)),
+        ({"speed": "all", "max_rest": 1}, (3, 8, 14)),  # later nobody fights, so there are no steps to stop at
+    ],
 )
-def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path, settings: dict[str, Any], stops: tuple[int, ...]) -> None:
     settings = {"epochs": 10, **settings}
     whole = run(planned(tmp_path / "whole", **settings))
     stopped = planned(tmp_path / "stopped", **settings)
-    for after in (3, 8, 14):
+    for after in stops:
         with pytest.raises(KeyboardInterrupt):
             Run(stopped, Interrupt(after)).summary()
         assert not stopped.folder.done
