@@ -28,11 +28,10 @@ from typing import Any
 import entmax
 import torch
 import torch.nn.functional as F
-from report import provenance, write
+from report import peak_memory, provenance, write
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from torch.profiler import ProfilerActivity, profile
 
 import sparring
 from sparring.losses import strong_cpu
@@ -112,19 +111,10 @@ def run_once(loss: Contestant, logits: Tensor, target: Tensor) -> float:
     return time.perf_counter() - start
 
 
-def peak_memory(loss: Contestant, logits: Tensor, target: Tensor) -> int:
-    """Most bytes alive at once over what was there before, from the profiler's record of allocations."""
+def memory_of(loss: Contestant, logits: Tensor, target: Tensor) -> int:
     logits.grad = None
     strong_cpu.forget_workspace()  # it outlives a call; count it to this one
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        loss(logits, target).backward()
-    assert record.profiler is not None
-    alive = peak = 0
-    for event in sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
-        if event.name() == "[memory]":
-            alive += event.nbytes()
-            peak = max(peak, alive)
-    return peak
+    return peak_memory(lambda: loss(logits, target).backward())
 
 
 def measure(group: str, repeats: int, shapes: list[tuple[int, int]], console: Console) -> list[dict[str, Any]]:
@@ -142,7 +132,7 @@ def measure(group: str, repeats: int, shapes: list[tuple[int, int]], console: Co
                     break
                 for name, loss in entrants.items():
                     best[name] = min(best[name], run_once(loss, logits, target))
-            memory = {name: peak_memory(loss, logits, target) for name, loss in entrants.items()}
+            memory = {name: memory_of(loss, logits, target) for name, loss in entrants.items()}
             for name in entrants:
                 results.append(
                     {

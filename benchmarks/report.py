@@ -6,10 +6,12 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import sparring
 
@@ -27,6 +29,19 @@ def provenance(script: str, argv: list[str], threads: int) -> dict[str, Any]:
         "machine": f"{os.cpu_count()} cores ({platform.machine()}), {threads} threads, {torch.backends.cpu.get_cpu_capability()}",
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "sparring": sparring.__version__},
     }
+
+
+def peak_memory(step: Callable[[], object]) -> int:
+    """Most bytes alive at once over what was there before, from the profiler's record of allocations."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        step()
+    assert record.profiler is not None
+    alive = peak = 0
+    for event in sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            alive += event.nbytes()
+            peak = max(peak, alive)
+    return peak
 
 
 def write(report: dict[str, Any], path: Path) -> None:

@@ -3,6 +3,13 @@
 from sparring import functional
 from sparring.delta import AdaptiveDelta, ConstantDelta, CosineDelta, DeltaSchedule, LinearDelta, WarmupDelta
 from sparring.diagnostics import kept_classes, margins
+from sparring.linear import (
+    LinearASSoftmaxLoss,
+    LinearLoss,
+    LinearMultilabelASSoftmaxLoss,
+    LinearSoftmaxLoss,
+    LinearSparseSoftmaxLoss,
+)
 from sparring.losses import (
     AMSoftmaxLoss,
     ASLogitLoss,
@@ -40,7 +47,12 @@ __all__ = [
     "DeltaSchedule",
     "Entmax15Loss",
     "LabelSmoothingLoss",
+    "LinearASSoftmaxLoss",
     "LinearDelta",
+    "LinearLoss",
+    "LinearMultilabelASSoftmaxLoss",
+    "LinearSoftmaxLoss",
+    "LinearSparseSoftmaxLoss",
     "Loss",
     "MultilabelASSoftmaxLoss",
     "MultilabelSoftmaxLoss",

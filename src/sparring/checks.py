@@ -21,12 +21,12 @@ def _dtype(x: Tensor) -> str:
     return str(x.dtype).removeprefix("torch.")
 
 
-def _check_tensors(input: Tensor, target: Tensor, labels: str) -> None:
-    for name, x, holds in (("input", input, "logits"), ("target", target, labels)):
+def _check_tensors(input: Tensor, target: Tensor, labels: str, *, holds: str = "logits") -> None:
+    for name, x, what in (("input", input, holds), ("target", target, labels)):
         if not isinstance(x, Tensor):
-            raise ValueError(f"{name} must be a Tensor of {holds}, got {type(x).__name__}")
+            raise ValueError(f"{name} must be a Tensor of {what}, got {type(x).__name__}")
     if not input.is_floating_point():
-        raise ValueError(f"input must be floating-point logits, got {_dtype(input)}")
+        raise ValueError(f"input must be floating-point {holds}, got {_dtype(input)}")
     if input.device != target.device:
         raise ValueError(f"input is on {input.device} and target on {target.device}; move one: target.to(input.device)")
 
@@ -43,17 +43,56 @@ def check_class_input(input: Tensor, target: Tensor, weight: Tensor | None, igno
             f"target holds {_dtype(target)} values in the input's shape {_shape(target)}, expected {_shape(rows)} class indices. "
             "For class probabilities use nn.CrossEntropyLoss or target.argmax(1), for 0/1 label rows MultilabelASSoftmaxLoss"
         )
-    if target.shape != rows:
-        raise ValueError(
-            f"target has shape {_shape(target)}, expected {_shape(rows)}: one class index per row. {_shape_hint(input, target)}"
-        )
-    if target.dtype not in _INTEGERS:
-        raise ValueError(f"target is {_dtype(target)}, expected integer class indices: target.long()")
     if n_classes == 0:
         raise ValueError(f"input has shape {_shape(input)}: no classes in dim {min(1, input.dim() - 1)}")
+    _check_indices(target, rows, n_classes, weight, ignore_index, _shape_hint(input, target))
+
+
+def _check_indices(target: Tensor, rows: torch.Size, n_classes: int, weight: Tensor | None, ignore_index: int, hint: str) -> None:
+    if target.shape != rows:
+        raise ValueError(f"target has shape {_shape(target)}, expected {_shape(rows)}: one class index per row. {hint}")
+    if target.dtype not in _INTEGERS:
+        raise ValueError(f"target is {_dtype(target)}, expected integer class indices: target.long()")
     if weight is not None and weight.shape != (n_classes,):
         raise ValueError(f"weight has shape {_shape(weight)}, expected ({n_classes},): one weight per class")
     _check_class_values(target, n_classes, ignore_index)
+
+
+def check_linear_input(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    ignore_index: int,
+    *,
+    multilabel: bool,
+) -> None:
+    """(…, H) features, (C, H) weight, (C,) bias, and one class index, or C labels, per row."""
+    _check_tensors(input, target, "0/1 labels" if multilabel else "class indices", holds="features")
+    if not isinstance(linear_weight, Tensor) or linear_weight.dim() != 2:
+        came = _shape(linear_weight) if isinstance(linear_weight, Tensor) else type(linear_weight).__name__
+        raise ValueError(f"linear_weight must be a (num_classes, in_features) Tensor, as nn.Linear keeps it; got {came}")
+    n_classes, n_features = linear_weight.shape
+    if input.dim() == 0 or input.shape[-1] != n_features:
+        raise ValueError(
+            f"input has shape {_shape(input)} and linear_weight {_shape(linear_weight)}: expected (…, {n_features}) features, "
+            "not logits. The weight is (num_classes, in_features)"
+        )
+    for name, x in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
+        if x is not None and x.device != input.device:
+            raise ValueError(f"input is on {input.device} and {name} on {x.device}; move one: input.to({name}.device)")
+        autocast = input.device.type != "meta" and torch.is_autocast_enabled(input.device.type)
+        if x is not None and x.dtype != input.dtype and not autocast:
+            raise ValueError(f"input is {_dtype(input)} and {name} {_dtype(x)}: expected one dtype, or torch.autocast around the call")
+    if linear_bias is not None and linear_bias.shape != (n_classes,):
+        raise ValueError(f"linear_bias has shape {_shape(linear_bias)}, expected ({n_classes},): one per class")
+    if n_classes == 0:
+        raise ValueError(f"linear_weight has shape {_shape(linear_weight)}: no classes")
+    if multilabel:
+        check_label_rows(target, (*input.shape[:-1], n_classes), ignore_index)
+    else:
+        _check_indices(target, input.shape[:-1], n_classes, weight, ignore_index, "One class index for each row of features")
 
 
 def _shape_hint(input: Tensor, target: Tensor) -> str:
@@ -89,9 +128,14 @@ def check_multilabel_input(input: Tensor, target: Tensor, ignore_index: int) -> 
     _check_tensors(input, target, "0/1 labels")
     if input.dim() == 0 or input.shape[-1] == 0:
         raise ValueError(f"input has shape {_shape(input)}, expected logits of shape (…, C)")
-    if target.shape != input.shape:
+    check_label_rows(target, input.shape, ignore_index)
+
+
+def check_label_rows(target: Tensor, shape: tuple[int, ...], ignore_index: int) -> None:
+    """Labels 0 and 1 in the shape of the logits."""
+    if target.shape != shape:
         raise ValueError(
-            f"target has shape {_shape(target)}, expected {_shape(input)}: one 0/1 label per class. For class indices use ASSoftmaxLoss"
+            f"target has shape {_shape(target)}, expected {tuple(shape)}: one 0/1 label per class. For class indices use ASSoftmaxLoss"
         )
     if not _values_readable(target) or target.dtype == torch.bool:
         return

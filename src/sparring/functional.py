@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from sparring.delta import DeltaSchedule
+from sparring.linear import linear_loss
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import as_logit_rows, as_softmax, as_softmax_rows
 from sparring.losses.base import class_loss, multilabel_loss
@@ -28,6 +29,10 @@ __all__ = [
     "as_softmax_loss",
     "entmax15_loss",
     "label_smoothing_loss",
+    "linear_as_softmax_loss",
+    "linear_multilabel_as_softmax_loss",
+    "linear_softmax_loss",
+    "linear_sparse_softmax_loss",
     "multilabel_as_softmax_loss",
     "multilabel_softmax_loss",
     "multilabel_sparse_softmax_loss",
@@ -135,3 +140,116 @@ def multilabel_as_softmax_loss(
 ) -> Tensor:
     """Multi-label AS-Softmax (Eq. 15 to 18)."""
     return multilabel_loss(multilabel_as_softmax_rows, input, target, ignore_index, reduction, delta=delta)
+
+
+def linear_softmax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    impl: str = "auto",
+    chunk_rows: int | None = None,
+) -> Tensor:
+    """`softmax_loss` of input @ linear_weight.T + linear_bias, without holding these logits."""
+    return linear_loss(
+        softmax_rows,
+        input,
+        linear_weight,
+        target,
+        linear_bias=linear_bias,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        impl=impl,
+        chunk_rows=chunk_rows,
+    )
+
+
+def linear_as_softmax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    delta: float | DeltaSchedule = 0.3,
+    impl: str = "auto",
+    chunk_rows: int | None = None,
+) -> Tensor:
+    """`as_softmax_loss` of input @ linear_weight.T + linear_bias, without holding these logits; see `LinearASSoftmaxLoss`."""
+    return linear_loss(
+        as_softmax_rows,
+        input,
+        linear_weight,
+        target,
+        linear_bias=linear_bias,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        impl=impl,
+        chunk_rows=chunk_rows,
+        delta=delta,
+    )
+
+
+def linear_sparse_softmax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    k: int = 20,
+    impl: str = "auto",
+    chunk_rows: int | None = None,
+) -> Tensor:
+    """`sparse_softmax_loss` of input @ linear_weight.T + linear_bias, without holding these logits."""
+    return linear_loss(
+        sparse_softmax_rows,
+        input,
+        linear_weight,
+        target,
+        linear_bias=linear_bias,
+        weight=weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        impl=impl,
+        chunk_rows=chunk_rows,
+        k=k,
+    )
+
+
+def linear_multilabel_as_softmax_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    delta: float | DeltaSchedule = 0.3,
+    impl: str = "auto",
+    chunk_rows: int | None = None,
+) -> Tensor:
+    """`multilabel_as_softmax_loss` of input @ linear_weight.T + linear_bias, without holding these logits."""
+    return linear_loss(
+        multilabel_as_softmax_rows,
+        input,
+        linear_weight,
+        target,
+        linear_bias=linear_bias,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        multilabel=True,
+        impl=impl,
+        chunk_rows=chunk_rows,
+        delta=delta,
+    )

@@ -59,7 +59,7 @@ def _gradient(logq: Tensor, target: Tensor, active: Tensor) -> Tensor:
     return torch.where(active[:, None], logq.exp() - onehot, 0)
 
 
-def _chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None) -> tuple[Tensor, Tensor]:
+def chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None) -> tuple[Tensor, Tensor]:
     """Value and active of some rows; their gradients into `grad`, if given."""
     index = target[:, None]
     if rule.keeps_all():
@@ -80,11 +80,11 @@ class _StrongSoftmax(torch.autograd.Function):
     def forward(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, with_grad: bool, on_cpu: bool) -> tuple[Tensor, Tensor, Tensor]:
         grad = logits.new_empty(logits.shape if with_grad else 0, dtype=at_least_float32(logits.dtype))
         step = _rows_per_chunk(*logits.shape, on_cpu=on_cpu)
-        chunk = strong_cpu.chunk if on_cpu else _chunk
+        solve = strong_cpu.chunk if on_cpu else chunk
         if step >= len(logits):
-            return *chunk(logits, target, valid, rule, grad if with_grad else None), grad
+            return *solve(logits, target, valid, rule, grad if with_grad else None), grad
         parts = [
-            chunk(x, t, v, rule, grad[start : start + step] if with_grad else None)
+            solve(x, t, v, rule, grad[start : start + step] if with_grad else None)
             for start, x, t, v in zip(range(0, len(logits), step), *(x.split(step) for x in (logits, target, valid)), strict=True)
         ]
         value, active = (torch.cat(part) for part in zip(*parts, strict=True))

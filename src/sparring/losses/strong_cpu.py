@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,39 +53,74 @@ def forget_workspace() -> None:
     _workspace.forget()
 
 
+class Fight(NamedTuple):
+    """What a chunk came to."""
+
+    value: Tensor  # (n,)
+    active: Tensor  # (n,)
+    rows: Tensor | None  # (m,) the rows that fight, those that keep every class first; None: all rows do, and keep every class
+    n_plain: int  # how many keep every class
+    grad: Tensor  # (m, C) ∂value/∂logits of those rows
+
+
 def chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None) -> tuple[Tensor, Tensor]:
     """Value and active of the rows; their gradients into `grad`, if given. logits (n, C), C > 1."""
-    dtype, index = at_least_float32(logits.dtype), target[:, None]
-    logp, logp_t = _log_softmax(logits, index, _workspace.rows("logp", len(logits), logits.shape[1], dtype))
+    (n_rows, n_classes), dtype = logits.shape, at_least_float32(logits.dtype)
+    logp = _workspace.rows("logp", n_rows, n_classes, dtype)
+    out = _workspace.rows("rows", n_rows, n_classes, dtype) if grad is None else grad
+    fought = fight(logits, target, valid, rule, logp, out, with_grad=grad is not None, touch=grad is not None)
+    if grad is not None and fought.rows is not None:
+        grad.zero_().index_add_(0, fought.rows, fought.grad)  # index_copy_ takes three times as long
+    return fought.value, fought.active
+
+
+def fight(
+    logits: Tensor,
+    target: Tensor,
+    valid: Tensor,
+    rule: Rule,
+    logp: Tensor,
+    out: Tensor,
+    *,
+    with_grad: bool = True,
+    touch: bool = False,
+) -> Fight:
+    """Losses of all rows, and gradients of those that fight. logits (n, C), C > 1.
+
+    Works in `logp` and `out`, two (n, C) buffers; the gradients lie in one of them. `out` may be the logits themselves, if nobody needs
+    them any more. `touch`: write to `out` first, with all threads, since it is fresh memory.
+    """
+    index = target[:, None]
+    logp_t = _log_softmax(logits, index, logp)
     lower, upper = rule.bounds()
     if logp_t.max() <= lower and valid.all():  # all plain: an untrained model, or warm-up
-        if grad is not None:
-            _softmax_minus_onehot(logp, index, out=grad)
-        return -logp_t.squeeze(1), valid.clone()
+        if with_grad:
+            _softmax_minus_onehot(logp, index, out=out)
+        return Fight(-logp_t.squeeze(1), valid.clone(), None, len(logp), out)
 
     fights = (logp_t > upper).logical_not_().squeeze(1).logical_and_(valid)
     plain = (logp_t > lower).logical_not_().squeeze(1).logical_and_(fights)  # NaN comes here, and stays NaN
     value = torch.where(plain, -logp_t.squeeze(1), 0)
     scan, rows = (fights ^ plain).nonzero().squeeze(1), plain.nonzero().squeeze(1)
-    fresh = _workspace.rows("rows", len(logp), logp.shape[1], dtype) if grad is None else grad.zero_()
-    scan, tau, rival = _lost(logp, index, logp_t, scan, rule, out=fresh)
-    # the rows that fight: gathered into the gradient's own memory, worked on, and put back where they belong
+    if touch:
+        out.zero_()
+    scan, tau, rival = _lost(logp, index, logp_t, scan, rule, out=out)
+    # the rows that fight: gathered into `out`, worked on, and put where log p was
     n_plain, rows = len(rows), torch.cat([rows, scan])
     index = index.index_select(0, rows)
-    fighting, done = torch.index_select(logp, 0, rows, out=fresh[: len(rows)]), logp[: len(rows)]
+    fighting, done = torch.index_select(logp, 0, rows, out=out[: len(rows)]), logp[: len(rows)]
     value.index_copy_(0, scan, _scan(fighting[n_plain:], index[n_plain:], logp_t.index_select(0, scan), tau, rival, out=done[n_plain:]))
-    if grad is not None:
+    if with_grad:
         _softmax_minus_onehot(fighting[:n_plain], index[:n_plain], out=done[:n_plain])
-        grad.zero_().index_add_(0, rows, done)  # index_copy_ takes three times as long
-    return value, plain.index_fill_(0, scan, True)
+    return Fight(value, plain.index_fill_(0, scan, True), rows, n_plain, done)
 
 
-def _log_softmax(logits: Tensor, index: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """log p into `out`, and log p_t. Infinite logits are made finite where they are met."""
+def _log_softmax(logits: Tensor, index: Tensor, out: Tensor) -> Tensor:
+    """log p into `out`; log p_t. Infinite logits are made finite where they are met."""
     logp_t = torch.log_softmax(logits, dim=1, dtype=out.dtype, out=out).gather(1, index)
     if math.isnan(logp_t.sum()):
         logp_t = torch.log_softmax(finite(logits), dim=1, out=out).gather(1, index)
-    return out, logp_t
+    return logp_t
 
 
 def _lost(logp: Tensor, index: Tensor, logp_t: Tensor, scan: Tensor, rule: Rule, *, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,205 @@
+"""The fused head against F.cross_entropy of F.linear and against F.linear_cross_entropy at its best options: a forward and a backward.
+
+    python benchmarks/linear.py             the whole table, about a quarter of an hour on two cores
+    python benchmarks/linear.py --quick     the smallest shape only, about a minute
+
+Contestants alternate, the minimum of the repeats counts, and ratios are to the better of torch's two in the same process and state. The
+options of F.linear_cross_entropy are searched at each shape, first, by time. Input and weight get gradients; no bias.
+
+A row that is won has p_t = 0.9, or 0.6 for a third of them (their opponents must be looked at). A row that is not has p_t = 0.1 and so
+keeps every class: the costly kind. In "90 % won, half narrow" half of them have p_t = 0.4 beside one opponent as strong, as late in
+training: all other classes are discarded, and not multiplied.
+
+Extra memory is the most bytes alive at once over inputs and the two gradients, which everybody has to make.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from report import peak_memory, provenance, write
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+import sparring
+from sparring import functional as SF
+
+SHAPES = [(2048, 384, 5201), (1024, 384, 50257), (512, 768, 128000)]
+STATES = ["0 % won", "50 % won", "90 % won", "99 % won", "90 % won, half narrow"]
+DELTA = 0.3
+RESULT = Path(__file__).parents[1] / "docs" / "results" / "linear" / "linear.json"
+
+Contestant = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def make_batch(n_rows: int, n_features: int, n_classes: int, state: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Features whose logits have the p_t they are meant to have: noise, and as much of the target's own weight as it takes."""
+    torch.manual_seed(0)
+    weight = F.normalize(torch.randn(n_classes, n_features), dim=1)
+    target = torch.randint(n_classes, (n_rows,))
+    share, half_narrow = float(state.split()[0]) / 100, state.endswith("narrow")
+    n_won, order = round(share * n_rows), torch.randperm(n_rows)
+    p_t = torch.full((n_rows,), 0.1)
+    p_t[order[:n_won]] = 0.9
+    p_t[order[: n_won // 3]] = 0.6
+    narrow = order[n_won::2] if half_narrow else order[:0]
+    rival = (target + 1) % n_classes
+    towards, noise = weight[target], torch.randn(n_rows, n_features)
+    towards[narrow] += weight[rival[narrow]]
+    apart = F.normalize(weight[target] - weight[rival], dim=1)[narrow]
+    noise[narrow] -= (noise[narrow] * apart).sum(1, keepdim=True) * apart  # the two stay equal
+    p_t[narrow] = 0.4
+    pull = _solve(towards, noise, weight, target, p_t)
+    x = noise + pull[:, None] * towards
+    rows = sparring.LinearLoss(n_features, n_classes, sparring.ASSoftmaxLoss(DELTA), bias=False)
+    rows.linear.weight = torch.nn.Parameter(weight)
+    won = rows.rows(x, target).won_share().item()
+    assert abs(won - share) < 0.01, f"meant {share}, made {won}"
+    return x, weight, target
+
+
+@torch.no_grad()
+def _solve(towards: Tensor, noise: Tensor, weight: Tensor, target: Tensor, p_t: Tensor) -> Tensor:
+    """By bisection: p_t grows with the pull."""
+    pulls = []
+    for part in torch.arange(len(target)).split(128):
+        along, rest = towards[part] @ weight.T, noise[part] @ weight.T
+        low, high = torch.zeros(len(part)), torch.full((len(part),), 64.0)
+        for _ in range(18):
+            middle = (low + high) / 2
+            found = torch.addcmul(rest, along, middle[:, None]).log_softmax(1).gather(1, target[part, None]).squeeze(1).exp()
+            low, high = torch.where(found < p_t[part], middle, low), torch.where(found < p_t[part], high, middle)
+        pulls.append((low + high) / 2)
+    return torch.cat(pulls)
+
+
+def unfused(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(x, weight), target)
+
+
+def torch_fused(**options: Any) -> Contestant:
+    chosen = torch.nn.LinearCrossEntropyOptions(**options)
+    return lambda x, weight, target: F.linear_cross_entropy(x, weight, target, options=chosen)
+
+
+def run_once(loss: Contestant, x: Tensor, weight: Tensor, target: Tensor) -> float:
+    x.grad = weight.grad = None
+    start = time.perf_counter()
+    loss(x, weight, target).backward()
+    return time.perf_counter() - start
+
+
+def best_options(x: Tensor, weight: Tensor, target: Tensor, console: Console) -> dict[str, Any]:
+    """Those of F.linear_cross_entropy that are quickest here, of its own choice and chunks of every size."""
+    n_rows = len(x)
+    choices: list[dict[str, Any]] = [{}, {"chunking_method": "aspect_ratio"}]
+    sizes = [size for size in (32, 64, 128, 256, 512, 1024, 2048) if size <= n_rows]
+    choices += [{"batch_chunk_size": size, "acc_policy": policy} for size in sizes for policy in ("compact", "balanced")]
+    timed = []
+    for choice in choices:
+        timed.append((min(run_once(torch_fused(**choice), x, weight, target) for _ in range(2)), choice))
+    seconds, choice = min(timed, key=lambda each: each[0])
+    console.print(f"  F.linear_cross_entropy is quickest with {choice or 'its own choice'}: {seconds * 1e3:.0f} ms", style="dim")
+    return choice
+
+
+def measure(shape: tuple[int, int, int], repeats: int, console: Console) -> list[dict[str, Any]]:
+    results = []
+    options: dict[str, Any] | None = None
+    for state in STATES:
+        x, weight, target = make_batch(*shape, state)
+        x.requires_grad_()
+        weight.requires_grad_()
+        options = best_options(x, weight, target, console) if options is None else options
+        entrants: dict[str, Contestant] = {
+            "F.cross_entropy(F.linear)": unfused,
+            "F.linear_cross_entropy": torch_fused(**options),
+            "as_softmax_loss(F.linear)": lambda x, weight, target: SF.as_softmax_loss(F.linear(x, weight), target, delta=DELTA),
+            "linear_softmax_loss": SF.linear_softmax_loss,
+            "linear_as_softmax_loss": lambda x, weight, target: SF.linear_as_softmax_loss(x, weight, target, delta=DELTA),
+        }
+        best = dict.fromkeys(entrants, float("inf"))
+        for _ in range(repeats):
+            for name, loss in entrants.items():
+                best[name] = min(best[name], run_once(loss, x, weight, target))
+        rival = min(best["F.cross_entropy(F.linear)"], best["F.linear_cross_entropy"])
+        gradient_bytes = 4 * (x.numel() + weight.numel())
+        for name, loss in entrants.items():
+            extra = peak_memory(partial(run_once, loss, x, weight, target)) - gradient_bytes
+            results.append(
+                {
+                    "shape": list(shape),
+                    "state": state,
+                    "loss": name,
+                    "ms": round(best[name] * 1e3, 1),
+                    "speed": round(rival / best[name], 3),
+                    "extra_mb": round(extra / 2**20, 1),
+                    **({"options": options} if name == "F.linear_cross_entropy" else {}),
+                }
+            )
+        console.print(f"  {shape}, {state}: {rival / best['linear_as_softmax_loss']:.2f}x", style="dim")
+    return results
+
+
+def show(results: list[dict[str, Any]], console: Console) -> None:
+    for shape in dict.fromkeys(tuple(r["shape"]) for r in results):
+        rows = [r for r in results if tuple(r["shape"]) == shape]
+        table = Table(title="N, H, C = {}, {}, {}: ms, times as fast as the better of torch's two; extra memory".format(*shape))
+        table.add_column("")
+        for state in STATES:
+            table.add_column(state, justify="right")
+        table.add_column("extra MB", justify="right")
+        for name in dict.fromkeys(r["loss"] for r in rows):
+            mine = [r for r in rows if r["loss"] == name]
+            table.add_row(name, *(f"{r['ms']:.0f} ({r['speed']:.2f}x)" for r in mine), f"{max(r['extra_mb'] for r in mine):.1f}")
+        console.print(table)
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the smallest shape only; nothing is written unless --out says where")
+    parser.add_argument("--repeats", type=int, default=7, help="runs of each contestant in each state")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--shapes", nargs="+", metavar="N,H,C", help="other shapes")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=f"where the JSON goes (default: {RESULT.relative_to(RESULT.parents[3])})")
+    args = parser.parse_args(argv)
+    if not hasattr(F, "linear_cross_entropy"):
+        sys.exit(f"linear.py: torch {torch.__version__} has no F.linear_cross_entropy to compare with; it came with 2.13")
+    try:
+        shapes = [tuple(int(size) for size in shape.split(",")) for shape in args.shapes or ()] or (SHAPES[:1] if args.quick else SHAPES)
+        assert all(len(shape) == 3 for shape in shapes)
+    except (ValueError, AssertionError):
+        parser.error(f"--shapes takes sizes such as 2048,384,5201, got {' '.join(args.shapes)}")
+    torch.set_num_threads(args.threads)
+    if args.child:  # one shape: measure, and hand the numbers back
+        json.dump(measure(shapes[0], args.repeats, Console(stderr=True)), sys.stdout)  # type: ignore[arg-type]
+        return
+    results = []
+    for shape in shapes:  # each in a process of its own: what others leave in the allocator changes everybody's time
+        command = [sys.executable, __file__, "--child", "--repeats", str(args.repeats), "--threads", str(args.threads)]
+        command += ["--shapes", ",".join(map(str, shape))]
+        done = subprocess.run(command, env={**os.environ, "KINETO_LOG_LEVEL": "99"}, stdout=subprocess.PIPE, text=True, check=True)
+        results += json.loads(done.stdout)
+    console = Console(width=180)
+    show(results, console)
+    out = args.out or (None if args.quick or args.shapes else RESULT)
+    if out is not None:
+        write({**provenance(__file__, argv, args.threads), "results": results}, out)
+        console.print(f"written to {out}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,215 @@
+"""The passes over chunks, and how autograd and torch.compile see them.
+
+Forward finds losses and gradients together, as if the losses were to be summed, times their class weights. Backward looks at what
+comes from above: a multiple of that, as from `mean` and `sum`, scales what was found; anything else is a second pass over the rows that
+still fight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sparring.fused.gradients import Gradients, Needs
+from sparring.fused.head import RULES, Head
+from sparring.fused.kernels import outcome
+from sparring.losses.base import at_least_float32, valid_targets
+from sparring.rows import RowLosses
+
+
+class Solved(NamedTuple):
+    value: Tensor  # (N,)
+    active: Tensor  # (N,)
+    input: Tensor  # (N, H) gradients of Σ coefficient·value, or empty
+    weight: Tensor  # (C, H)
+    bias: Tensor  # (C,)
+
+
+def fused_rows(
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, head: Head, coefficient: Tensor | None = None, *, ahead: bool = True
+) -> RowLosses:
+    """`head.rows(F.linear(x, weight, bias), target)` without the logits. x (N, H), weight (C, H), target (N,), or (N, C) for label rows.
+
+    `coefficient` (N,): class weights of the targets, if they are going to be multiplied with. `ahead`: find gradients in the forward pass.
+    """
+    tensors = [each for each in (x, weight, bias) if each is not None]
+    compiling = torch.compiler.is_compiling()
+    plain = all(type(each) in (Tensor, nn.Parameter) for each in tensors) and x.device.type != "meta"
+    if not plain or 0 in x.shape or len(weight) < 2 or (compiling and head.row_function not in RULES):
+        return head.rows(F.linear(*(each.to(head.dtype) for each in tensors)), target)
+    wanted = torch.is_grad_enabled() and ahead
+    needs = Needs(*(wanted and each is not None and each.requires_grad for each in (x, weight, bias)))
+    if compiling:
+        from sparring.fused.operators import plain_numbers, rows_operator
+
+        value, active, *_ = rows_operator(x, weight, bias, target, coefficient, *plain_numbers(head, needs))
+    else:
+        value, active, *_ = _FusedRows.apply(x, weight, bias, target, coefficient, head, needs)
+    valid = valid_targets(target, head.ignore_index)[1] if target.dim() == 1 else ((target == 0) | (target == 1)).sum(1) > 0
+    return RowLosses(value, valid, active)
+
+
+@torch.no_grad()
+def solve(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, head: Head, needs: Needs) -> Solved:
+    """Losses, verdicts and gradients, chunk by chunk."""
+    with torch.autocast(x.device.type, enabled=False):
+        x, weight, bias = x.to(head.dtype), weight.to(head.dtype), bias if bias is None else bias.to(head.dtype)
+        n_rows, n_classes = len(x), len(weight)
+        step = min(max(1, n_rows), head.chunk_rows or rows_per_chunk(n_classes, on_cpu=x.is_cpu))
+        dtype = at_least_float32(x.dtype)
+        value, active = x.new_empty(n_rows, dtype=dtype), x.new_empty(n_rows, dtype=torch.bool)
+        gradients = Gradients(x, weight, coefficient, needs, n_waiting=step // 2 if step < n_rows else 0)
+        logits, work = (x.new_empty(step, n_classes, dtype=dtype) for _ in range(2))
+        for start in range(0, n_rows, step):
+            rows = slice(start, start + step)
+            chunk = _linear(x[rows], weight, bias, out=logits[: len(x[rows])])
+            value[rows], active[rows], blocks = outcome(chunk, target[rows], head, work[: len(chunk)], any(needs))
+            for block in blocks:
+                gradients.add(start, block)
+        gradients.finish()
+        return Solved(value, active, gradients.input, gradients.weight, gradients.bias)
+
+
+def rows_per_chunk(n_classes: int, *, on_cpu: bool) -> int:
+    """Enough for the products to be worth their passes over the weights, and beyond that few megabytes."""
+    return max(112, 2**21 // n_classes) if on_cpu else max(256, 2**26 // n_classes)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> Tensor:
+    if x.dtype != out.dtype:
+        return out.copy_(F.linear(x, weight, bias))
+    return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
+
+
+def _found(upstream: Tensor, solved: Solved, coefficient: Tensor | None, needs: Needs) -> Tensor | None:
+    """k, where upstream = k · coefficient on every active row, to rounding, and the gradients were found in the forward pass."""
+    if any(need and not len(grad) for need, grad in zip(needs, solved[2:], strict=True)):
+        return None
+    rows = solved.active.nonzero().squeeze(1)
+    upstream = upstream.index_select(0, rows)
+    if not len(rows):
+        return upstream.new_zeros(())
+    expected = torch.ones_like(upstream) if coefficient is None else coefficient.index_select(0, rows)
+    pivot = expected.abs().argmax()
+    scale = upstream[pivot] / expected[pivot]
+    near = (upstream - scale * expected).abs() <= 4 * torch.finfo(upstream.dtype).eps * upstream.abs()
+    return scale if near.all() else None
+
+
+def pull_back(
+    upstream: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    coefficient: Tensor | None,
+    solved: Solved,
+    head: Head,
+    needs: Needs,
+    *,
+    in_place: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of Σ upstream·value; empty where not needed."""
+    scale = _found(upstream, solved, coefficient, needs)
+    if scale is not None:
+        found = [grad.data.mul_(scale) if in_place else grad * scale for grad in solved[2:]]
+    else:
+        rows = solved.active.nonzero().squeeze(1)
+        part = solve(x.index_select(0, rows), weight, bias, target.index_select(0, rows), upstream.index_select(0, rows), head, needs)
+        found = [torch.zeros_like(x, dtype=part.input.dtype).index_copy_(0, rows, part.input) if needs.input else part.input, *part[3:]]
+    return found[0].to(x.dtype), found[1].to(weight.dtype), found[2].to(weight.dtype if bias is None else bias.dtype)
+
+
+def _again(
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, solved: Solved, head: Head, spent: bool
+) -> Solved:
+    """What was found; found anew, to the bit, for a second backward through the same graph: the first gave it away."""
+    found = Needs(*(len(grad) > 0 for grad in solved[2:]))
+    return solve(x, weight, bias, target, coefficient, head, found) if spent and any(found) else solved
+
+
+def _each(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """The vmap rule of a function that looks at values: one by one."""
+
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        def at(i: int) -> list[Any]:
+            return [x.select(dim, i) if isinstance(dim, int) else x for x, dim in zip(args, in_dims, strict=True)]
+
+        parts = zip(*(function.apply(*at(i)) for i in range(info.batch_size)), strict=True)
+        outputs = tuple(torch.stack(part) for part in parts)
+        return outputs, (0,) * len(outputs)
+
+    return vmap
+
+
+class _FusedRows(torch.autograd.Function):
+    """Row losses; then what backward needs: verdicts and gradients."""
+
+    @staticmethod
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, head: Head, needs: Needs
+    ) -> tuple[Tensor, ...]:
+        return tuple(solve(x, weight, bias, target, coefficient, head, needs))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *tensors, ctx.head, _ = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *output)
+        ctx.spent = False
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        if upstream is None:
+            return (None,) * 7
+        x, weight, bias, target, coefficient, *output = ctx.saved_tensors
+        solved, needs = Solved(*output), Needs(*ctx.needs_input_grad[:3])
+        if torch.is_grad_enabled():  # a second derivative may be wanted, or torch.func is at work
+            grads = _FusedGradients.apply(upstream, x, weight, bias, target, coefficient, *solved, ctx.head, needs, ctx.spent)
+        else:
+            solved = _again(x, weight, bias, target, coefficient, solved, ctx.head, ctx.spent)
+            grads = pull_back(upstream, x, weight, bias, target, coefficient, solved, ctx.head, needs, in_place=True)
+            ctx.spent = True
+        return *(grad if need else None for grad, need in zip(grads, needs, strict=True)), None, None, None, None
+
+
+class _FusedGradients(torch.autograd.Function):
+    """The gradients, differentiable once more: by the unfused equation, logits and all."""
+
+    @staticmethod
+    def forward(
+        upstream: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, *rest: Any
+    ) -> tuple[Tensor, ...]:
+        *output, head, needs, spent = rest
+        solved = _again(x, weight, bias, target, coefficient, Solved(*output), head, spent)
+        return pull_back(upstream, x, weight, bias, target, coefficient, solved, head, needs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:5])
+        *_, ctx.head, ctx.needs, _ = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        first, *parameters, target = ctx.saved_tensors
+        head, there = ctx.head, [each for each in parameters if each is not None]
+
+        def value(*parameters: Tensor) -> Tensor:
+            return head.rows(F.linear(*(each.to(head.dtype) for each in parameters)), target).value  # type: ignore[no-any-return]
+
+        def gradients(upstream: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+            return torch.func.vjp(value, *parameters)[1](upstream)  # type: ignore[no-any-return]
+
+        pull = torch.func.vjp(gradients, first, *there)[1]
+        wanted = [g if need else torch.zeros_like(each) for g, need, each in zip(upstream, ctx.needs, there, strict=False)]
+        found = pull(tuple(wanted))
+        return *found, *(None,) * (14 - len(found))
+
+
+_FusedRows.vmap = staticmethod(_each(_FusedRows))  # type: ignore[method-assign]
+_FusedGradients.vmap = staticmethod(_each(_FusedGradients))  # type: ignore[method-assign]

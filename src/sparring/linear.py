@@ -1,0 +1,247 @@
+"""A linear head and its loss in one: `loss(F.linear(input, W, b), target)` without holding the (N, C) logits.
+
+With a large label space the head is most of a step, in time and in memory. Chunks of rows bound the memory; and AS-Softmax bounds the
+time: a row that is won has gradient zero, and so has a class that is discarded, so the two matrix products of the backward are made over
+what survives.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from sparring.checks import check_count, check_linear_input
+from sparring.delta import DeltaSchedule, delta_value
+from sparring.fused import IMPLS, Head, choose_impl, fused_rows
+from sparring.fused.head import RULES, why_no_triton
+from sparring.losses.am_softmax import AMSoftmaxLoss, am_softmax_rows
+from sparring.losses.as_softmax import ASSoftmaxLoss
+from sparring.losses.base import Loss, MultilabelLoss, RowFunction, make_loss, reduce, valid_targets
+from sparring.losses.multilabel import MultilabelASSoftmaxLoss
+from sparring.losses.softmax import SoftmaxLoss
+from sparring.losses.topk_softmax import SparseSoftmaxLoss
+from sparring.rows import RowLosses
+
+
+def linear_rows(
+    row_function: RowFunction,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    multilabel: bool = False,
+    impl: str = "auto",
+    chunk_rows: int | None = None,
+    ahead: bool = True,
+    **settings: Any,
+) -> RowLosses:
+    """One loss per row of input @ linear_weight.T + linear_bias. Rows in the order of the target; shapes as in `LinearLoss`.
+
+    `ahead`: find the gradients in the forward pass. They are right for every use of the rows, and cheapest when that is a mean or a sum.
+    """
+    check_linear_input(input, linear_weight, target, linear_bias, weight, ignore_index, multilabel=multilabel)
+    n_classes, n_features = linear_weight.shape
+    x = input.reshape(-1, n_features)
+    target = target.reshape(-1, n_classes) if multilabel else target.reshape(-1).long()
+    device = x.device.type
+    autocast = device != "meta" and torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if autocast and x.dtype != torch.float64 else x.dtype
+    settings = {name: delta_value(value) if name == "delta" else value for name, value in settings.items()}  # the δ of now
+    kernel = choose_impl(impl, device=device, dtype=dtype, has_rule=row_function in RULES, why_not=_why_no_triton(impl, device))
+    head = Head(row_function, settings, ignore_index, dtype, kernel, None if chunk_rows is None else check_count("chunk_rows", chunk_rows))
+    if weight is None:
+        return fused_rows(x, linear_weight, linear_bias, target, head, ahead=ahead)
+    safe, valid = valid_targets(target, ignore_index)
+    of_rows = weight.to(torch.promote_types(x.dtype, torch.float32))[safe] * valid
+    return fused_rows(x, linear_weight, linear_bias, target, head, of_rows, ahead=ahead)._replace(weight=of_rows)
+
+
+def linear_loss(
+    row_function: RowFunction,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    reduction: str,
+    multilabel: bool = False,
+    **settings: Any,
+) -> Tensor:
+    """The same, reduced. With "none" every row may get a gradient of its own, so none is found ahead."""
+    rows = linear_rows(row_function, input, linear_weight, target, multilabel=multilabel, ahead=reduction != "none", **settings)
+    return reduce(rows, reduction, input, target.shape[:-1] if multilabel else target.shape)
+
+
+def _why_no_triton(impl: str, device: str) -> str | None:
+    return None if impl == "torch" or (impl == "auto" and device != "cuda") else why_no_triton(device)
+
+
+class LinearLoss(nn.Module):
+    """A linear layer with one of our losses on it: takes features instead of logits.
+
+    Args:
+        in_features, num_classes, bias, device, dtype: of the linear layer, which is `linear`: tie its weight to an embedding, or put
+            a layer of yours in its place.
+        loss: a loss, or its name; class weights, ``ignore_index``, ``reduction`` and δ are its. Any loss will do but AM-Softmax. Softmax,
+            AS-Softmax and the logit-margin variant have a kernel of their own, the others are differentiated chunk by chunk.
+        impl: "torch", "triton" (CUDA; softmax, AS-Softmax and the logit-margin variant), or "auto".
+        chunk_rows: rows whose logits are held at once; from the shapes where not given. On CPU, peak memory is 2.5 times
+            chunk_rows × num_classes floats, and the gradients.
+
+    Shape:
+        - input: ``(…, H)`` features
+        - target: ``(…)`` class indices, or ``(…, C)`` labels for a multi-label loss
+        - output: a scalar, or ``(…)`` with ``reduction="none"``
+
+    >>> head = LinearLoss(8, 1000, "as-softmax")
+    >>> head(torch.zeros(2, 3, 8), torch.zeros(2, 3, dtype=torch.long)).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        loss: Loss | str = "as-softmax",
+        *,
+        bias: bool = True,
+        impl: str = "auto",
+        chunk_rows: int | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        loss = make_loss(loss) if isinstance(loss, str) else loss
+        if not isinstance(loss, Loss):
+            raise ValueError(f'loss must be a name such as "as-softmax" or a loss of ours, got {type(loss).__name__}')
+        if isinstance(loss, AMSoftmaxLoss) or type(loss).row_function is am_softmax_rows:
+            raise ValueError(
+                "am-softmax takes cosines, and a linear layer gives none: use CosineLinear and AMSoftmaxLoss one after the other"
+            )
+        if impl not in IMPLS:
+            raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}")
+        weight = getattr(loss, "weight", None)
+        if weight is not None and weight.shape != (num_classes,):
+            raise ValueError(f"weight has shape {tuple(weight.shape)}, expected ({num_classes},): one weight per class")
+        self.linear = nn.Linear(check_count("in_features", in_features), check_count("num_classes", num_classes), bias, device, dtype)
+        self.loss = loss
+        self.impl = impl
+        self.chunk_rows = None if chunk_rows is None else check_count("chunk_rows", chunk_rows)
+
+    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
+        """The unreduced story: one loss per row, and which rows are valid, won or active."""
+        return linear_rows(type(self.loss).row_function, input, self.linear.weight, target, **self._settings())
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        loss = self.loss
+        return linear_loss(type(loss).row_function, input, self.linear.weight, target, reduction=loss.reduction, **self._settings())
+
+    def logits(self, input: Tensor) -> Tensor:
+        """For inference: ``(…, H)`` features to ``(…, C)`` logits."""
+        return self.linear(input)  # type: ignore[no-any-return]
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "linear_bias": self.linear.bias,
+            "weight": getattr(self.loss, "weight", None),
+            "ignore_index": self.loss.ignore_index,
+            "multilabel": isinstance(self.loss, MultilabelLoss),
+            "impl": self.impl,
+            "chunk_rows": self.chunk_rows,
+            **self.loss.settings(),
+        }
+
+    def extra_repr(self) -> str:
+        return f"impl={self.impl!r}, chunk_rows={self.chunk_rows}"
+
+    @property
+    def reduction(self) -> str:
+        return self.loss.reduction
+
+    @property
+    def ignore_index(self) -> int:
+        return self.loss.ignore_index
+
+
+class LinearSoftmaxLoss(LinearLoss):
+    """A linear layer and softmax cross entropy: torch's ``nn.LinearCrossEntropyLoss`` with `rows`, ``(…, H)`` input and ``torch.func``."""
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        bias: bool = True,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        **head: Any,
+    ) -> None:
+        super().__init__(in_features, num_classes, SoftmaxLoss(weight, ignore_index, reduction), bias=bias, **head)
+
+
+class LinearASSoftmaxLoss(LinearLoss):
+    """A linear layer and AS-Softmax: `ASSoftmaxLoss` of its logits, which are never held; the more is won, the less the backward costs.
+
+    >>> head = LinearASSoftmaxLoss(8, 1000, delta=0.3)
+    >>> rows = head.rows(torch.zeros(4, 8), torch.arange(4))
+    >>> rows.won_share()
+    tensor(0.)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        bias: bool = True,
+        delta: float | DeltaSchedule = 0.3,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        **head: Any,
+    ) -> None:
+        super().__init__(in_features, num_classes, ASSoftmaxLoss(delta, weight, ignore_index, reduction), bias=bias, **head)
+
+    @property
+    def delta(self) -> float | DeltaSchedule:
+        return cast("float | DeltaSchedule", self.loss.delta)
+
+
+class LinearSparseSoftmaxLoss(LinearLoss):
+    """A linear layer and Sparse-Softmax: the backward touches the k largest logits of each row, and the target."""
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        bias: bool = True,
+        k: int = 20,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        **head: Any,
+    ) -> None:
+        super().__init__(in_features, num_classes, SparseSoftmaxLoss(k, weight, ignore_index, reduction), bias=bias, **head)
+
+
+class LinearMultilabelASSoftmaxLoss(LinearLoss):
+    """A linear layer and multi-label AS-Softmax. Targets are ``(…, C)`` label rows."""
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        bias: bool = True,
+        delta: float | DeltaSchedule = 0.3,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        **head: Any,
+    ) -> None:
+        super().__init__(in_features, num_classes, MultilabelASSoftmaxLoss(delta, ignore_index, reduction), bias=bias, **head)
+
+    @property
+    def delta(self) -> float | DeltaSchedule:
+        return cast("float | DeltaSchedule", self.loss.delta)
