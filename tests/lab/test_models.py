@@ -66,6 +66,35 @@ def test_a_folder_in_hugging_face_form_serves_every_kind(kind: str, bert: str) -
     assert len(list(encoder.decode(logits, made.train, features))) == len(made.train)
 
 
+def test_the_mean_of_the_tokens(bert: str, tmp_path: Path) -> None:
+    made = data("multi-class")
+    torch.manual_seed(0)
+    built = models.build(bert, made, layers=2, freeze_embeddings=True, pooling="mean")
+    trained = {name for name, parameter in built.net.named_parameters() if parameter.requires_grad}
+    assert not [name for name in trained if "embeddings" in name or "pooler" in name]
+    net, encoder = built.net.eval(), Encoder("multi-class", made.labels, built.tokenizer, 32)
+    features = encoder.encode(made.train)
+    batch = {k: v for k, v in encoder.collate(features).items() if k != "labels"}
+    hidden = BertModel.from_pretrained(bert, num_hidden_layers=2).eval()(**batch).last_hidden_state
+    rows = [h[m.bool()].mean(0) for h, m in zip(hidden, batch["attention_mask"], strict=True)]
+    expected = net.classifier(torch.stack(rows))
+    torch.testing.assert_close(net(**batch).logits, expected)
+    assert models.longest(built) == 512
+    net.save_pretrained(tmp_path)
+    built.tokenizer.save_pretrained(tmp_path)
+    torch.testing.assert_close(models.load(tmp_path, "multi-class").net.eval()(**batch).logits, expected)
+    torch.testing.assert_close(
+        net(input_ids=batch["input_ids"][:1, :3]).logits, net(input_ids=batch["input_ids"][:1, :3], attention_mask=torch.ones(1, 3)).logits
+    )
+
+
+def test_pooling_is_for_answers_to_whole_texts(bert: str) -> None:
+    with pytest.raises(UserError, match="an answer for every token"):
+        models.build(bert, data("token"), pooling="mean")
+    with pytest.raises(UserError, match="pooling are for pre-trained models"):
+        models.build("tiny", data("multi-class"), pooling="mean")
+
+
 def test_a_config_that_speaks_of_each_layer_is_cut_and_saves(tmp_path: Path) -> None:
     made = data("multi-class")
     tokenizer = character_tokenizer(texts(made))

@@ -76,7 +76,7 @@ def solve(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coeffi
 
 def rows_per_chunk(n_classes: int, *, on_cpu: bool) -> int:
     """Enough for the products to be worth their passes over the weights, and beyond that few megabytes."""
-    return max(112, 2**21 // n_classes) if on_cpu else max(256, 2**26 // n_classes)
+    return max(112, 2**21 // n_classes) if on_cpu else max(256, 2**24 // n_classes)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> Tensor:

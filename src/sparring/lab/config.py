@@ -57,6 +57,12 @@ class Config:
     model: str = setting("tiny", "tiny (from scratch), minilm, m3e-small, a Hugging Face name or a folder", group="model")
     layers: int | None = setting(None, "keep only the first n layers of a pre-trained model", group="model", low=1)
     freeze_embeddings: bool = setting(False, "do not train the embeddings of a pre-trained model", group="model")
+    pooling: str | None = setting(
+        None,
+        "mean: the head is on the mean of the tokens, as sentence encoders want it (default: the model's own)",
+        group="model",
+        choices=("mean",),
+    )
     max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model", low=4)
 
     epochs: int | None = setting(None, "passes over the data (8 for tiny, 5 for others)", group="training", low=1)
@@ -206,7 +212,7 @@ class Config:
 
     def digest(self, data: str) -> str:
         """Eight letters for everything the result depends on, the seed left out; ``data`` is the data's own."""
-        kept = {name: getattr(self, name) for name in IDENTITY}
+        kept = {name: getattr(self, name) for name in IDENTITY if name not in LATER or getattr(self, name) is not None}
         return hashlib.sha256(json.dumps([kept, data], sort_keys=True).encode()).hexdigest()[:8]
 
     def flags(self) -> list[str]:
@@ -241,6 +247,7 @@ def _short(value: Any) -> str:
 
 
 IDENTITY = [f.name for f in fields(Config) if f.metadata["changes"] and f.name != "seed"]  # what a result depends on, but for the seed
+LATER = ("pooling",)  # while they are not set, folders made before them keep their names
 OWN = [f.name for f in fields(Config) if f.metadata["group"] in ("loss", "model", "training") and f.name not in ("loss", "metric", "seed")]
 TYPES = {f.name: [part.strip() for part in str(f.type).split("|") if part.strip() != "None"] for f in fields(Config)}
 

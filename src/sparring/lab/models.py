@@ -24,6 +24,7 @@ from transformers import (
 from transformers.utils import logging
 
 from sparring.lab.offline import look_for_hub
+from sparring.lab.pooled import MeanPooledForSequenceClassification
 from sparring.lab.tasks.base import Data, UserError
 from sparring.lab.tiny import TinyConfig, TinyImageConfig, character_tokenizer
 
@@ -61,14 +62,17 @@ class Built(NamedTuple):
     tokenizer: Any  # None for images
 
 
-def build(name: str, data: Data, *, layers: int | None = None, freeze_embeddings: bool = False) -> Built:
-    """The network with a head for the task's labels; ``layers`` keeps the first ones of a pre-trained encoder."""
+def build(name: str, data: Data, *, layers: int | None = None, freeze_embeddings: bool = False, pooling: str | None = None) -> Built:
+    """The network with a head for the task's labels; ``layers`` keeps the first ones of a pre-trained encoder, ``pooling="mean"`` puts the
+    head on the mean of its tokens."""
     _quiet()
     if name == "tiny":
-        if layers is not None or freeze_embeddings:
-            raise UserError("layers and freeze_embeddings are for pre-trained models; tiny is trained from scratch")
+        if layers is not None or freeze_embeddings or pooling is not None:
+            raise UserError("layers, freeze_embeddings and pooling are for pre-trained models; tiny is trained from scratch")
         return _tiny(data)
-    built = _pretrained(name, data, layers)
+    if pooling is not None and data.kind in PER_TOKEN:
+        raise UserError(f"pooling makes one row of a text, and this task ({data.kind}) has an answer for every token: leave it out")
+    built = _pretrained(name, data, layers, pooling)
     if freeze_embeddings:
         _freeze_embeddings(built.net)
     return built
@@ -136,7 +140,7 @@ def find(name: str) -> str:
     return str(Path(next(iter(spec.submodule_search_locations))) / wheel.folder)
 
 
-def _pretrained(name: str, data: Data, layers: int | None) -> Built:
+def _pretrained(name: str, data: Data, layers: int | None, pooling: str | None) -> Built:
     if name.lower() in ("tiny", *WHEELS) and name not in WHEELS and not Path(name).exists():
         raise UserError(f'no model named "{name}"; did you mean "{name.lower()}"?')
     if data.kind == "image":
@@ -157,7 +161,10 @@ def _pretrained(name: str, data: Data, layers: int | None) -> Built:
             config.num_hidden_layers = layers
         words = {"add_prefix_space": True} if data.kind in PER_TOKEN else {}  # byte-level tokenizers: a word is a word wherever it stands
         tokenizer = AutoTokenizer.from_pretrained(path, **words)
-        net = _auto_class(data.kind).from_pretrained(path, config=config, ignore_mismatched_sizes=True)  # another task's head is replaced
+        if pooling == "mean":
+            net: Any = MeanPooledForSequenceClassification.around(path, config)
+        else:  # another task's head is replaced
+            net = _auto_class(data.kind).from_pretrained(path, config=config, ignore_mismatched_sizes=True)
     except (OSError, ValueError) as error:
         raise UserError(
             f'model "{name}": {_first_line(error)} (expected tiny, {", ".join(WHEELS)}, a Hugging Face name or a folder)'

@@ -79,7 +79,9 @@ class Run:
         AcceleratorState._reset_state()  # the run before may have had another precision
         self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
         set_seed(config.seed)
-        self.built = models.build(config.model, data, layers=config.layers, freeze_embeddings=config.freeze_embeddings)
+        self.built = models.build(
+            config.model, data, layers=config.layers, freeze_embeddings=config.freeze_embeddings, pooling=config.pooling
+        )
         assert config.max_length is not None
         length = config.max_length
         if self.built.tokenizer is not None:
