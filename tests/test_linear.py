@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import inspect
 import io
 import pickle
 import re
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 import sparring
 from sparring import functional as SF
 from sparring.fused import choose_impl, gradients, kernels, passes
+from sparring.fused import head as heads
 from sparring.losses import strong
 
 SHAPES = [(7, 5, 3), (300, 16, 1001), (513, 8, 37), (1, 4, 2), (129, 3, 130)]
@@ -234,6 +237,76 @@ def test_a_mean_of_rows_needs_one_pass_and_anything_else_is_right_too(monkeypatc
         torch.testing.assert_close(head.linear.weight.grad, theirs[1].grad)
 
 
+UPSTREAM = {
+    "a mask": [1.0, 0.0, 1.0, 0.0],
+    "less than the first": [1.0, 0.5, 0.25, -1.0],
+    "uneven by half a percent": [1.0, 1.005, 1.0, 1.0],
+    "zero": [0.0, 0.0, 0.0, 0.0],
+    "negative": [-2.0, -2.0, -2.0, -2.0],
+}
+
+
+@pytest.mark.parametrize("name", UPSTREAM)
+@pytest.mark.parametrize("zero_weight", [False, True])
+def test_whatever_comes_from_above(name: str, zero_weight: bool) -> None:
+    x, weight, _, _ = batch(40, 6, 50, "none won")
+    target, upstream = torch.arange(40), torch.tensor(UPSTREAM[name], dtype=torch.float64).repeat(10)
+    class_weight = torch.rand(50, dtype=torch.float64) + 0.5
+    if zero_weight:
+        class_weight[0] = 0  # of the first active row
+    loss = sparring.ASSoftmaxLoss(weight=class_weight)
+    ours, theirs = leaves(x, weight, dtype=torch.float64), leaves(x, weight, dtype=torch.float64)
+    head = sparring.LinearLoss(6, 50, loss, bias=False, chunk_rows=16).double()
+    head.linear.weight = nn.Parameter(ours[1])
+    (head.rows(ours[0], target).weighted() * upstream).sum().backward()
+    (loss.rows(F.linear(*theirs), target).weighted() * upstream).sum().backward()
+    torch.testing.assert_close(ours[0].grad, theirs[0].grad)
+    torch.testing.assert_close(head.linear.weight.grad, theirs[1].grad)
+
+
+def test_row_losses_may_be_changed_in_place() -> None:
+    x, weight, _, target = batch(40, 6, 50)
+    found = []
+    for fused in (True, False):
+        parameters = leaves(x, weight, dtype=torch.float64)
+        if fused:
+            losses = SF.linear_as_softmax_loss(*parameters, target, reduction="none")
+        else:
+            losses = SF.as_softmax_loss(F.linear(*parameters), target, reduction="none")
+        losses *= torch.linspace(0, 1, 40)
+        losses[3:9] = 0
+        found.append(torch.autograd.grad(losses.sum(), parameters))
+    for mine, true in zip(*found, strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+def test_a_second_backward_with_frozen_weights_and_another_scale() -> None:
+    x, weight, _, target = batch(40, 6, 50)
+    (x,) = leaves(x, dtype=torch.float64)
+    loss = SF.linear_as_softmax_loss(x, weight, target, chunk_rows=16)
+    first = torch.autograd.grad(3 * loss, x, retain_graph=True)[0].clone()
+    torch.testing.assert_close(torch.autograd.grad(loss, x, retain_graph=True)[0], first / 3)
+    differentiable = torch.autograd.grad(loss, x, create_graph=True)[0]
+    torch.testing.assert_close(differentiable, first / 3)
+    torch.testing.assert_close(torch.autograd.grad(loss, x)[0], first / 3)
+
+
+def test_a_second_derivative_with_frozen_weights() -> None:
+    x, weight, bias, target = batch(12, 4, 9)
+    found = []
+    for fused in (True, False):
+        (point,) = leaves(x, dtype=torch.float64)
+        if fused:
+            loss = SF.linear_as_softmax_loss(point, weight, target, linear_bias=bias, chunk_rows=5)
+        else:
+            loss = SF.as_softmax_loss(F.linear(point, weight, bias), target)
+        (grad,) = torch.autograd.grad(loss, point, create_graph=True)
+        again = torch.autograd.grad(loss, point, create_graph=True)[0]
+        torch.testing.assert_close(again, grad)
+        found.append(torch.autograd.grad(grad.square().sum(), point)[0])
+    torch.testing.assert_close(*found)
+
+
 def test_deterministic_and_the_same_the_second_time() -> None:
     x, weight, bias, target = batch(300, 16, 1001)
     x, weight, bias = leaves(x, weight, bias, dtype=torch.float32)
@@ -270,6 +343,7 @@ def test_torch_func() -> None:
         lambda f: torch.vmap(torch.func.grad(f, argnums=(0, 1)), in_dims=(0, None, None, 0))(x, weight, bias, target),
         lambda f: torch.func.grad(lambda x: torch.func.grad(f)(x, weight, bias, target).square().sum())(x),
         lambda f: torch.func.jacrev(f)(x, weight, bias, target),
+        lambda f: torch.vmap(torch.func.grad(f), in_dims=(1, None, None, 0))(x.T.contiguous(), weight, bias, target),
     ]
     for way in ways:
         torch.testing.assert_close(way(fused), way(unfused))
@@ -287,6 +361,44 @@ def test_torch_compile(loss: str, reduction: str) -> None:
     parameters, upstream = [x, *head.linear.parameters()], torch.rand(20) if reduction == "none" else None
     for mine, true in zip(results(compiled(x, target), upstream, parameters), results(head(x, target), upstream, parameters), strict=True):
         torch.testing.assert_close(mine, true)
+
+
+def test_torch_compile_with_everything_set() -> None:
+    torch._dynamo.reset()
+    x, weight, bias, target = batch(40, 6, 50)
+    target[target == -100] = 7
+    class_weight = torch.rand(50, dtype=torch.float64)
+    settings = {
+        "linear_bias": bias,
+        "weight": class_weight,
+        "ignore_index": 7,
+        "delta": 0.2,
+        "chunk_rows": 16,
+    }  # weight and bias are frozen
+    compiled = torch.compile(
+        lambda x, reduction: SF.linear_as_softmax_loss(x, weight, target, reduction=reduction, **settings), fullgraph=True
+    )
+    for reduction in ("mean", "none"):
+        points = [x.clone().requires_grad_(), x.T.contiguous().T.requires_grad_()]  # the second one's rows do not lie end to end
+        expected = SF.as_softmax_loss(F.linear(points[0], weight, bias), target, class_weight, 7, reduction, delta=0.2)
+        upstream = torch.rand_like(expected)
+        (true,) = torch.autograd.grad(expected, points[0], upstream)
+        for point in points:
+            loss = compiled(point, reduction)
+            torch.testing.assert_close(loss, expected)
+            torch.testing.assert_close(torch.autograd.grad(loss, point, upstream)[0], true)
+
+
+def test_torch_compile_does_not_compile_for_every_batch_size() -> None:
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    head = sparring.LinearASSoftmaxLoss(6, 40)
+    compiled = torch.compile(head, backend=counter, fullgraph=True)
+    for n_rows in (20, 21, 30, 7, 44):
+        x, target = torch.randn(n_rows, 6, requires_grad=True), torch.randint(40, (n_rows,))
+        compiled(x, target).backward()
+        torch.testing.assert_close(x.grad, torch.autograd.grad(head(x, target), x)[0])
+    assert counter.frame_count <= 2
 
 
 def test_a_schedule_under_torch_compile_does_not_compile_at_every_step() -> None:
@@ -317,6 +429,21 @@ def test_autocast(dtype: torch.dtype) -> None:
     for mine, other in zip(found[0][1:], found[1][1:], strict=True):
         assert mine.dtype == torch.float32
         assert (mine - other).abs().max() <= 4 * torch.finfo(dtype).eps * other.abs().max()
+
+
+def test_float64_under_autocast_stays() -> None:
+    x, weight, bias, target = batch(60, 8, 50)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = SF.linear_as_softmax_loss(x, weight, target, linear_bias=bias)
+    torch.testing.assert_close(loss, SF.as_softmax_loss(F.linear(x, weight, bias), target))
+
+
+def test_class_weights_in_half_precision() -> None:
+    x, weight, _, target = batch(60, 8, 50)
+    x, weight, class_weight = x.bfloat16(), weight.bfloat16(), torch.rand(50)
+    mine = sparring.LinearLoss(8, 50, sparring.ASSoftmaxLoss(weight=class_weight), bias=False)
+    mine.linear.weight = nn.Parameter(weight)
+    torch.testing.assert_close(mine.rows(x, target).mean(), mine.loss.rows(F.linear(x, weight), target).mean(), rtol=1e-6, atol=1e-7)
 
 
 def test_half_precision_without_autocast() -> None:
@@ -352,6 +479,21 @@ def test_peak_memory_is_what_the_docstring_says(state: str) -> None:
     assert unfused > 5 * held
 
 
+def test_chunks_are_found_from_the_shapes() -> None:
+    n_rows, n_features, n_classes = 1024, 4, 20000
+    assert passes.rows_per_chunk(n_classes, on_cpu=True) < n_rows / 8
+    x, weight = torch.randn(n_rows, n_features, requires_grad=True), torch.randn(n_classes, n_features, requires_grad=True)
+    held = peak_memory(lambda: SF.linear_as_softmax_loss(x, weight, torch.arange(n_rows)).backward())
+    assert held < 4 * n_rows * n_classes / 3
+
+
+def test_label_rows_are_not_doubled() -> None:
+    x, weight = torch.randn(512, 4, requires_grad=True), torch.randn(4000, 4, requires_grad=True)
+    labels = (torch.rand(512, 4000) < 0.01).to(torch.int8)
+    held = peak_memory(lambda: SF.linear_multilabel_as_softmax_loss(x, weight, labels, chunk_rows=16).backward())
+    assert held < 512 * 4000 * 4
+
+
 def test_infinite_logits_and_nan() -> None:
     x, weight, _, target = batch(12, 4, 9)
     x, weight = x.float(), weight.float()
@@ -361,6 +503,62 @@ def test_infinite_logits_and_nan() -> None:
     torch.testing.assert_close(mine, true)
     x[1, 0] = torch.nan
     assert SF.linear_as_softmax_loss(x, weight, target, reduction="none").isnan().tolist() == [i == 1 for i in range(12)]
+
+
+class Marked(Tensor):
+    """A tensor that is not a plain one: its operations have to be seen."""
+
+    seen: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.seen.append(getattr(function, "__name__", ""))
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_tensor_subclasses_see_every_operation() -> None:
+    x, weight, _, target = batch(12, 4, 9)
+    loss = SF.linear_as_softmax_loss(x.as_subclass(Marked), weight, target)
+    assert "linear" in Marked.seen
+    torch.testing.assert_close(loss.as_subclass(Tensor), SF.linear_as_softmax_loss(x, weight, target))
+
+
+def test_a_layer_or_loss_of_its_own_is_called_as_it_is() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return 2 * super().forward(input)
+
+    class Halved(sparring.ASSoftmaxLoss):
+        def forward(self, input: Tensor, target: Tensor) -> Tensor:
+            return super().forward(input, target) / 2
+
+    x, target = torch.randn(2, 3, 8), torch.randint(30, (2, 3))
+    flat, plain = (x.reshape(6, 8), target.reshape(6)), nn.Linear(8, 30)
+    head = sparring.LinearASSoftmaxLoss(8, 30)
+    hooked, parametrized = nn.Linear(8, 30), nn.utils.parametrizations.weight_norm(nn.Linear(8, 30))
+    hooked.register_forward_hook(lambda _, args, output: output + args[0].sum())
+    for layer, fused in ((plain, True), (parametrized, True), (Doubled(8, 30), False), (hooked, False)):
+        head.linear = layer
+        assert head.fused == fused
+        torch.testing.assert_close(head(x, target), head.loss(layer(flat[0]), flat[1]))
+        torch.testing.assert_close(head.rows(x, target).value, head.loss.rows(layer(flat[0]), flat[1]).value)
+    own = sparring.LinearLoss(8, 30, Halved(reduction="none"))
+    assert not own.fused
+    assert own(x, target).shape == (2, 3)
+    torch.testing.assert_close(own(x, target).flatten(), own.loss(own.logits(flat[0]), flat[1]))
+
+
+def test_why_triton_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = heads._why_no_triton.__wrapped__
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    assert "compute capability 7.5" in why("cuda:1")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    assert why("cuda:1") is None
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert "needs a CUDA device" in why("cpu")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert "not installed" in why("cuda:0")
 
 
 def test_the_path_of_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,6 +652,8 @@ X, W, T = torch.randn(4, 5), torch.randn(9, 5), torch.tensor([0, 1, 2, -100])
         (lambda: SF.linear_as_softmax_loss(X, W, T + 9), "out of range for 9 classes"),
         (lambda: SF.linear_as_softmax_loss(X, W, T, linear_bias=torch.zeros(8)), "linear_bias has shape (8,), expected (9,)"),
         (lambda: SF.linear_as_softmax_loss(X, W, T, weight=torch.ones(8)), "weight has shape (8,), expected (9,)"),
+        (lambda: SF.linear_as_softmax_loss(X, W, T, linear_bias=True), "linear_bias must be a Tensor with one number per class, got bool"),
+        (lambda: SF.linear_as_softmax_loss(X, W, T, weight=[1.0] * 9), "weight must be a Tensor with one number per class, got list"),
         (lambda: SF.linear_as_softmax_loss(X.double(), W, T), "input is float64 and linear_weight float32"),
         (lambda: SF.linear_as_softmax_loss(X.long(), W, T), "input must be floating-point features"),
         (lambda: SF.linear_as_softmax_loss(X, W, T, delta=2.0), "delta must lie in [0, 1]"),

@@ -79,6 +79,9 @@ def check_linear_input(
             f"input has shape {_shape(input)} and linear_weight {_shape(linear_weight)}: expected (…, {n_features}) features, "
             "not logits. The weight is (num_classes, in_features)"
         )
+    for name, x in (("linear_bias", linear_bias), ("weight", weight)):
+        if x is not None and not isinstance(x, Tensor):
+            raise ValueError(f"{name} must be a Tensor with one number per class, got {type(x).__name__}")
     for name, x in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
         if x is not None and x.device != input.device:
             raise ValueError(f"input is on {input.device} and {name} on {x.device}; move one: input.to({name}.device)")

@@ -7,6 +7,7 @@ what survives.
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
@@ -18,7 +19,7 @@ from sparring.fused import IMPLS, Head, choose_impl, fused_rows
 from sparring.fused.head import RULES, why_no_triton
 from sparring.losses.am_softmax import AMSoftmaxLoss, am_softmax_rows
 from sparring.losses.as_softmax import ASSoftmaxLoss
-from sparring.losses.base import Loss, MultilabelLoss, RowFunction, make_loss, reduce, valid_targets
+from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction, make_loss, reduce, valid_targets
 from sparring.losses.multilabel import MultilabelASSoftmaxLoss
 from sparring.losses.softmax import SoftmaxLoss
 from sparring.losses.topk_softmax import SparseSoftmaxLoss
@@ -46,19 +47,20 @@ def linear_rows(
     """
     check_linear_input(input, linear_weight, target, linear_bias, weight, ignore_index, multilabel=multilabel)
     n_classes, n_features = linear_weight.shape
-    x = input.reshape(-1, n_features)
-    target = target.reshape(-1, n_classes) if multilabel else target.reshape(-1).long()
+    n_rows = math.prod(input.shape[:-1])
+    x = input.reshape(n_rows, n_features)
+    target = target.reshape(n_rows, n_classes) if multilabel else target.reshape(n_rows).long()
     device = x.device.type
     autocast = device != "meta" and torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if autocast and x.dtype != torch.float64 else x.dtype
     settings = {name: delta_value(value) if name == "delta" else value for name, value in settings.items()}  # the δ of now
-    kernel = choose_impl(impl, device=device, dtype=dtype, has_rule=row_function in RULES, why_not=_why_no_triton(impl, device))
+    kernel = choose_impl(impl, device=device, dtype=dtype, has_rule=row_function in RULES, why_not=_why_no_triton(impl, x.device))
     head = Head(row_function, settings, ignore_index, dtype, kernel, None if chunk_rows is None else check_count("chunk_rows", chunk_rows))
     if weight is None:
         return fused_rows(x, linear_weight, linear_bias, target, head, ahead=ahead)
     safe, valid = valid_targets(target, ignore_index)
     of_rows = weight.to(torch.promote_types(x.dtype, torch.float32))[safe] * valid
-    return fused_rows(x, linear_weight, linear_bias, target, head, of_rows, ahead=ahead)._replace(weight=of_rows)
+    return fused_rows(x, linear_weight, linear_bias, target, head, of_rows, ahead=ahead)
 
 
 def linear_loss(
@@ -76,8 +78,8 @@ def linear_loss(
     return reduce(rows, reduction, input, target.shape[:-1] if multilabel else target.shape)
 
 
-def _why_no_triton(impl: str, device: str) -> str | None:
-    return None if impl == "torch" or (impl == "auto" and device != "cuda") else why_no_triton(device)
+def _why_no_triton(impl: str, device: torch.device) -> str | None:
+    return None if impl == "torch" or (impl == "auto" and device.type != "cuda") else why_no_triton(str(device))
 
 
 class LinearLoss(nn.Module):
@@ -89,8 +91,8 @@ class LinearLoss(nn.Module):
         loss: a loss, or its name; class weights, ``ignore_index``, ``reduction`` and δ are its. Any loss will do but AM-Softmax. Softmax,
             AS-Softmax and the logit-margin variant have a kernel of their own, the others are differentiated chunk by chunk.
         impl: "torch", "triton" (CUDA; softmax, AS-Softmax and the logit-margin variant), or "auto".
-        chunk_rows: rows whose logits are held at once; from the shapes where not given. On CPU, peak memory is 2.5 times
-            chunk_rows × num_classes floats, and the gradients.
+        chunk_rows: rows whose logits are held at once; from the shapes where not given. For softmax and AS-Softmax in float32 on CPU, peak
+            memory is 2.5 times chunk_rows × num_classes floats, and the gradients.
 
     Shape:
         - input: ``(…, H)`` features
@@ -134,15 +136,35 @@ class LinearLoss(nn.Module):
 
     def rows(self, input: Tensor, target: Tensor) -> RowLosses:
         """The unreduced story: one loss per row, and which rows are valid, won or active."""
+        if not self.fused:
+            return self.loss.rows(*self._flat(input, target))
         return linear_rows(type(self.loss).row_function, input, self.linear.weight, target, **self._settings())
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         loss = self.loss
+        if not self.fused:
+            value: Tensor = loss(*self._flat(input, target))
+            return value.reshape(input.shape[:-1]) if loss.reduction == "none" else value
         return linear_loss(type(loss).row_function, input, self.linear.weight, target, reduction=loss.reduction, **self._settings())
 
     def logits(self, input: Tensor) -> Tensor:
         """For inference: ``(…, H)`` features to ``(…, C)`` logits."""
         return self.linear(input)  # type: ignore[no-any-return]
+
+    @property
+    def fused(self) -> bool:
+        """Whether layer and loss are the plain ones, whose weights and equation can be used directly. Others (a layer with hooks or a
+        forward of its own, a loss that overrides one) are called as they are, logits and all."""
+        linear, loss = self.linear, type(self.loss)
+        base = MultilabelLoss if issubclass(loss, MultilabelLoss) else ClassLoss
+        hooks = linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks or linear._backward_pre_hooks
+        return type(linear).forward is nn.Linear.forward and not hooks and loss.rows is base.rows and loss.forward is base.forward
+
+    def _flat(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and targets as rows."""
+        logits = self.logits(input)
+        logits, multilabel = logits.reshape(-1, logits.shape[-1]), isinstance(self.loss, MultilabelLoss)
+        return logits, target.reshape(logits.shape) if multilabel else target.reshape(-1)
 
     def _settings(self) -> dict[str, Any]:
         return {

@@ -183,3 +183,12 @@ def test_gradient_is_the_only_large_tensor_kept() -> None:
     saved = [x for x in rows.value.grad_fn.saved_tensors if x.numel() == logits.numel()]  # type: ignore[union-attr]
     assert len(saved) == 2, "the logits, which are the caller's, and the gradient"
     assert any(x.data_ptr() == logits.data_ptr() for x in saved)
+
+
+def test_a_backward_from_outside_of_vmap() -> None:
+    """Inside vmap nobody can see that a gradient will be asked for."""
+    x, target = torch.randn(3, 5, 7), torch.randint(7, (5,))
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    torch.vmap(lambda logits: strong_rows(logits, target, probability_rule(0.3)).mean())(ours).sum().backward()
+    sum(strong_rows(logits, target, probability_rule(0.3)).mean() for logits in theirs).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)

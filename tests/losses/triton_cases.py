@@ -25,6 +25,7 @@ def chunks(n_classes: int, rule: Rule, dtype: torch.dtype) -> None:
     logits, target = wide[:, :n_classes], torch.randint(n_classes, (10,))  # rows that do not lie end to end
     logits[torch.arange(4), target[:4]] += torch.tensor([2.0, 4.0, 8.0, 30.0])
     logits[5, 0], logits[6, 1], logits[7, 0] = torch.inf, -torch.inf, torch.nan
+    logits[9, -1] = 40.0  # the largest in the last block
     logits = logits.to(dtype)
     valid = torch.arange(10) != 8
     grads = [torch.full(logits.shape, torch.nan) for _ in range(2)]

@@ -67,15 +67,20 @@ def choose_impl(impl: str, *, device: str, dtype: torch.dtype, has_rule: bool, w
     return "torch"
 
 
-@functools.cache
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def why_no_triton(device: str) -> str | None:
-    """Why Triton kernels cannot run on a device of this type; None where they can."""
+    """Why Triton kernels cannot run on a device ("cpu", "cuda:0"); None where they can."""
+    return _why_no_triton(device)
+
+
+@functools.cache
+def _why_no_triton(device: str) -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
     if device == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
         return None
-    if device != "cuda":
+    if not device.startswith("cuda"):
         return f"the input is on {device}, and Triton needs a CUDA device (or TRITON_INTERPRET=1, to try it out)"
-    if torch.version.cuda is not None and torch.cuda.get_device_capability() < (8, 0):
-        return f"this GPU has compute capability {'.'.join(map(str, torch.cuda.get_device_capability()))}, and the kernels need 8.0"
+    if torch.version.hip is None and (capability := torch.cuda.get_device_capability(device)) < (8, 0):
+        return f"this GPU has compute capability {capability[0]}.{capability[1]}, and the kernels need 8.0"
     return None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparring.fused.gradients import Needs
 from sparring.fused.head import RULES, Head
-from sparring.fused.passes import Solved, pull_back, solve
+from sparring.fused.passes import Found, pull_back, solve
 from sparring.losses.base import at_least_float32
 
 _TENSORS = "Tensor x, Tensor weight, Tensor? bias, Tensor target, Tensor? coefficient"
@@ -18,8 +18,8 @@ _BY_NAME = {function.__name__: function for function in RULES}
 
 
 def plain_numbers(head: Head, needs: Needs) -> tuple[Any, ...]:
-    """A head, for a schema. δ as a tensor: a plain number that changes would be compiled anew at every step."""
-    setting = torch.zeros((), dtype=torch.float64, device="cpu") + next(iter(head.settings.values()), 0.0)
+    """A head, for a schema. Its one setting, if any, as a tensor: a plain δ that changes would be compiled anew at every step."""
+    setting = torch.zeros((), dtype=torch.float64, device="cpu") + sum(head.settings.values())
     return head.row_function.__name__, setting, head.ignore_index, head.dtype, head.impl, head.chunk_rows or 0, list(needs)
 
 
@@ -41,7 +41,8 @@ def _empty(like: Tensor, shape: Any, need: bool, dtype: torch.dtype) -> Tensor:
 def rows_operator(
     x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, *numbers: Any
 ) -> tuple[Tensor, ...]:
-    return tuple(solve(x, weight, bias, target, coefficient, *_head(*numbers)))
+    value, found = solve(x, weight, bias, target, coefficient, *_head(*numbers))
+    return value, *found
 
 
 @rows_operator.register_fake
@@ -49,22 +50,22 @@ def _(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficien
     *_, dtype, _, _, needs = numbers
     needs, dtype = Needs(*needs), at_least_float32(dtype)
     return (
-        x.new_empty(len(x), dtype=dtype),
-        x.new_empty(len(x), dtype=torch.bool),
+        x.new_empty(x.shape[0], dtype=dtype),
+        x.new_empty(x.shape[0], dtype=torch.bool),
         _empty(x, x.shape, needs.input, dtype),
         _empty(x, weight.shape, needs.weight, dtype),
-        _empty(x, (len(weight),), needs.bias, dtype),
+        _empty(x, weight.shape[:1], needs.bias, dtype),
     )
 
 
 @torch.library.custom_op(
     "sparring::fused_backward",
     mutates_args=(),
-    schema=f"(Tensor upstream, {_TENSORS}, Tensor[] solved, {_HEAD}) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor upstream, {_TENSORS}, Tensor[] found, {_HEAD}) -> (Tensor, Tensor, Tensor)",
 )
 def backward_operator(upstream: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    x, weight, bias, target, coefficient, solved, *numbers = args
-    return pull_back(upstream, x, weight, bias, target, coefficient, Solved(*solved), *_head(*numbers))
+    x, weight, bias, target, coefficient, found, *numbers = args
+    return pull_back(upstream, x, weight, bias, target, coefficient, Found(*found), *_head(*numbers))
 
 
 @backward_operator.register_fake
@@ -73,20 +74,20 @@ def _(upstream: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, *args: A
     return (
         _empty(x, x.shape, needs.input, x.dtype),
         _empty(x, weight.shape, needs.weight, weight.dtype),
-        _empty(x, (len(weight),), needs.bias, weight.dtype if bias is None else bias.dtype),
+        _empty(x, weight.shape[:1], needs.bias, weight.dtype if bias is None else bias.dtype),
     )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.loss, setting = inputs[:7]
-    ctx.save_for_backward(*tensors, setting, *output)
+    ctx.save_for_backward(*tensors, setting, *output[1:])
     ctx.numbers = inputs[7:-1]
 
 
 def _backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
-    *tensors, setting, value, active, x, weight, bias = ctx.saved_tensors
+    *tensors, setting, active, x, weight, bias = ctx.saved_tensors
     needs = list(ctx.needs_input_grad[:3])
-    grads = backward_operator(upstream, *tensors, [value, active, x, weight, bias], ctx.loss, setting, *ctx.numbers, needs)
+    grads = backward_operator(upstream, *tensors, [active, x, weight, bias], ctx.loss, setting, *ctx.numbers, needs)
     return *(grad if need else None for grad, need in zip(grads, needs, strict=True)), *(None,) * 9
 
 

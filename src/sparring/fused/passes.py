@@ -21,8 +21,9 @@ from sparring.losses.base import at_least_float32, valid_targets
 from sparring.rows import RowLosses
 
 
-class Solved(NamedTuple):
-    value: Tensor  # (N,)
+class Found(NamedTuple):
+    """What the forward pass found besides the losses."""
+
     active: Tensor  # (N,)
     input: Tensor  # (N, H) gradients of Σ coefficient·value, or empty
     weight: Tensor  # (C, H)
@@ -40,7 +41,8 @@ def fused_rows(
     compiling = torch.compiler.is_compiling()
     plain = all(type(each) in (Tensor, nn.Parameter) for each in tensors) and x.device.type != "meta"
     if not plain or 0 in x.shape or len(weight) < 2 or (compiling and head.row_function not in RULES):
-        return head.rows(F.linear(*(each.to(head.dtype) for each in tensors)), target)
+        value, valid, active, _ = head.rows(F.linear(*(each.to(head.dtype) for each in tensors)), target)
+        return RowLosses(value, valid, active, coefficient)
     wanted = torch.is_grad_enabled() and ahead
     needs = Needs(*(wanted and each is not None and each.requires_grad for each in (x, weight, bias)))
     if compiling:
@@ -49,12 +51,20 @@ def fused_rows(
         value, active, *_ = rows_operator(x, weight, bias, target, coefficient, *plain_numbers(head, needs))
     else:
         value, active, *_ = _FusedRows.apply(x, weight, bias, target, coefficient, head, needs)
-    valid = valid_targets(target, head.ignore_index)[1] if target.dim() == 1 else ((target == 0) | (target == 1)).sum(1) > 0
-    return RowLosses(value, valid, active)
+    return RowLosses(value, _valid(target, head.ignore_index), active, coefficient)
+
+
+def _valid(target: Tensor, ignore_index: int) -> Tensor:
+    if target.dim() == 1:
+        return valid_targets(target, ignore_index)[1]
+    parts = target.split(rows_per_chunk(target.shape[1], on_cpu=target.is_cpu))  # not as a whole: it may be large
+    return torch.cat([((part == 0) | (part == 1)).any(1) for part in parts])
 
 
 @torch.no_grad()
-def solve(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, head: Head, needs: Needs) -> Solved:
+def solve(
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, head: Head, needs: Needs
+) -> tuple[Tensor, Found]:
     """Losses, verdicts and gradients, chunk by chunk."""
     with torch.autocast(x.device.type, enabled=False):
         x, weight, bias = x.to(head.dtype), weight.to(head.dtype), bias if bias is None else bias.to(head.dtype)
@@ -71,7 +81,7 @@ def solve(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coeffi
             for block in blocks:
                 gradients.add(start, block)
         gradients.finish()
-        return Solved(value, active, gradients.input, gradients.weight, gradients.bias)
+        return value, Found(active, gradients.input, gradients.weight, gradients.bias)
 
 
 def rows_per_chunk(n_classes: int, *, on_cpu: bool) -> int:
@@ -85,11 +95,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> T
     return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
 
 
-def _found(upstream: Tensor, solved: Solved, coefficient: Tensor | None, needs: Needs) -> Tensor | None:
+def _scale(upstream: Tensor, found: Found, coefficient: Tensor | None, needs: Needs) -> Tensor | None:
     """k, where upstream = k · coefficient on every active row, to rounding, and the gradients were found in the forward pass."""
-    if any(need and not len(grad) for need, grad in zip(needs, solved[2:], strict=True)):
+    if any(need and not len(grad) for need, grad in zip(needs, found[1:], strict=True)):
         return None
-    rows = solved.active.nonzero().squeeze(1)
+    rows = found.active.nonzero().squeeze(1)
     upstream = upstream.index_select(0, rows)
     if not len(rows):
         return upstream.new_zeros(())
@@ -107,29 +117,30 @@ def pull_back(
     bias: Tensor | None,
     target: Tensor,
     coefficient: Tensor | None,
-    solved: Solved,
+    found: Found,
     head: Head,
     needs: Needs,
     *,
     in_place: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of Σ upstream·value; empty where not needed."""
-    scale = _found(upstream, solved, coefficient, needs)
+    scale = _scale(upstream, found, coefficient, needs)
     if scale is not None:
-        found = [grad.data.mul_(scale) if in_place else grad * scale for grad in solved[2:]]
+        grads = [grad.data.mul_(scale) if in_place else grad * scale for grad in found[1:]]
     else:
-        rows = solved.active.nonzero().squeeze(1)
-        part = solve(x.index_select(0, rows), weight, bias, target.index_select(0, rows), upstream.index_select(0, rows), head, needs)
-        found = [torch.zeros_like(x, dtype=part.input.dtype).index_copy_(0, rows, part.input) if needs.input else part.input, *part[3:]]
-    return found[0].to(x.dtype), found[1].to(weight.dtype), found[2].to(weight.dtype if bias is None else bias.dtype)
+        rows = found.active.nonzero().squeeze(1)
+        _, part = solve(x.index_select(0, rows), weight, bias, target.index_select(0, rows), upstream.index_select(0, rows), head, needs)
+        of_input = x.new_zeros(x.shape, dtype=part.input.dtype).index_copy_(0, rows, part.input) if needs.input else part.input
+        grads = [of_input, part.weight, part.bias]
+    return grads[0].to(x.dtype), grads[1].to(weight.dtype), grads[2].to(weight.dtype if bias is None else bias.dtype)
 
 
 def _again(
-    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, solved: Solved, head: Head, spent: bool
-) -> Solved:
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, found: Found, head: Head, spent: bool
+) -> Found:
     """What was found; found anew, to the bit, for a second backward through the same graph: the first gave it away."""
-    found = Needs(*(len(grad) > 0 for grad in solved[2:]))
-    return solve(x, weight, bias, target, coefficient, head, found) if spent and any(found) else solved
+    there = Needs(*(len(grad) > 0 for grad in found[1:]))
+    return solve(x, weight, bias, target, coefficient, head, there)[1] if spent and any(there) else found
 
 
 def _each(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -153,27 +164,28 @@ class _FusedRows(torch.autograd.Function):
     def forward(
         x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, head: Head, needs: Needs
     ) -> tuple[Tensor, ...]:
-        return tuple(solve(x, weight, bias, target, coefficient, head, needs))
+        value, found = solve(x, weight, bias, target, coefficient, head, needs)
+        return value, *found
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         *tensors, ctx.head, _ = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *output)
+        ctx.save_for_backward(*tensors, *output[1:])  # not the losses: they may be changed in place
         ctx.spent = False
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         if upstream is None:
             return (None,) * 7
-        x, weight, bias, target, coefficient, *output = ctx.saved_tensors
-        solved, needs = Solved(*output), Needs(*ctx.needs_input_grad[:3])
+        x, weight, bias, target, coefficient, *saved = ctx.saved_tensors
+        found, needs = Found(*saved), Needs(*ctx.needs_input_grad[:3])
         if torch.is_grad_enabled():  # a second derivative may be wanted, or torch.func is at work
-            grads = _FusedGradients.apply(upstream, x, weight, bias, target, coefficient, *solved, ctx.head, needs, ctx.spent)
+            grads = _FusedGradients.apply(upstream, x, weight, bias, target, coefficient, *found, ctx.head, needs, ctx.spent)
         else:
-            solved = _again(x, weight, bias, target, coefficient, solved, ctx.head, ctx.spent)
-            grads = pull_back(upstream, x, weight, bias, target, coefficient, solved, ctx.head, needs, in_place=True)
+            found = _again(x, weight, bias, target, coefficient, found, ctx.head, ctx.spent)
+            grads = pull_back(upstream, x, weight, bias, target, coefficient, found, ctx.head, needs, in_place=True)
             ctx.spent = True
         return *(grad if need else None for grad, need in zip(grads, needs, strict=True)), None, None, None, None
 
@@ -185,9 +197,9 @@ class _FusedGradients(torch.autograd.Function):
     def forward(
         upstream: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, *rest: Any
     ) -> tuple[Tensor, ...]:
-        *output, head, needs, spent = rest
-        solved = _again(x, weight, bias, target, coefficient, Solved(*output), head, spent)
-        return pull_back(upstream, x, weight, bias, target, coefficient, solved, head, needs)
+        *saved, head, needs, spent = rest
+        found = _again(x, weight, bias, target, coefficient, Found(*saved), head, spent)
+        return pull_back(upstream, x, weight, bias, target, coefficient, found, head, needs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -207,8 +219,8 @@ class _FusedGradients(torch.autograd.Function):
 
         pull = torch.func.vjp(gradients, first, *there)[1]
         wanted = [g if need else torch.zeros_like(each) for g, need, each in zip(upstream, ctx.needs, there, strict=False)]
-        found = pull(tuple(wanted))
-        return *found, *(None,) * (14 - len(found))
+        grads = pull(tuple(wanted))
+        return *grads, *(None,) * (13 - len(grads))
 
 
 _FusedRows.vmap = staticmethod(_each(_FusedRows))  # type: ignore[method-assign]

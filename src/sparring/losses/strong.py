@@ -109,7 +109,9 @@ class _StrongSoftmax(torch.autograd.Function):
             logq = strong_log_softmax(logits, target, ctx.rule)[0]
             grad = _gradient(logq, target, active) * grad_value[:, None]
         else:
-            if ctx.spent:  # a second backward through the same graph
+            if (
+                ctx.spent or grad.shape != logits.shape
+            ):  # a second backward through the same graph, or a vmap that hid that there would be one
                 grad = _StrongSoftmax.forward(logits, target, valid, ctx.rule, True, ctx.on_cpu)[2]
             ctx.spent = True  # the buffer itself becomes the answer: no second (N, C) tensor
             grad = grad.data.mul_(grad_value[:, None])
