@@ -19,7 +19,7 @@ from sparring.fused import IMPLS, Head, choose_impl, fused_rows
 from sparring.fused.head import RULES, why_no_triton
 from sparring.losses.am_softmax import AMSoftmaxLoss, am_softmax_rows
 from sparring.losses.as_softmax import ASSoftmaxLoss
-from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction, make_loss, reduce, valid_targets
+from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction, at_least_float32, make_loss, reduce, valid_targets
 from sparring.losses.multilabel import MultilabelASSoftmaxLoss
 from sparring.losses.softmax import SoftmaxLoss
 from sparring.losses.topk_softmax import SparseSoftmaxLoss
@@ -38,12 +38,13 @@ def linear_rows(
     multilabel: bool = False,
     impl: str = "auto",
     chunk_rows: int | None = None,
-    ahead: bool = True,
+    reduction: str = "mean",
     **settings: Any,
 ) -> RowLosses:
     """One loss per row of input @ linear_weight.T + linear_bias. Rows in the order of the target; shapes as in `LinearLoss`.
 
-    `ahead`: find the gradients in the forward pass. They are right for every use of the rows, and cheapest when that is a mean or a sum.
+    `reduction`: what is going to be done with them. Gradients are found in the forward pass for that; they are right for every other use
+    as well, at the price of a second pass unless it comes to a multiple.
     """
     check_linear_input(input, linear_weight, target, linear_bias, weight, ignore_index, multilabel=multilabel)
     n_classes, n_features = linear_weight.shape
@@ -56,11 +57,11 @@ def linear_rows(
     settings = {name: delta_value(value) if name == "delta" else value for name, value in settings.items()}  # the δ of now
     kernel = choose_impl(impl, device=device, dtype=dtype, has_rule=row_function in RULES, why_not=_why_no_triton(impl, x.device))
     head = Head(row_function, settings, ignore_index, dtype, kernel, None if chunk_rows is None else check_count("chunk_rows", chunk_rows))
-    if weight is None:
-        return fused_rows(x, linear_weight, linear_bias, target, head, ahead=ahead)
-    safe, valid = valid_targets(target, ignore_index)
-    of_rows = weight.to(torch.promote_types(x.dtype, torch.float32))[safe] * valid
-    return fused_rows(x, linear_weight, linear_bias, target, head, of_rows, ahead=ahead)
+    of_rows = None
+    if weight is not None:
+        safe, valid = valid_targets(target, ignore_index)
+        of_rows = weight.to(at_least_float32(x.dtype))[safe] * valid
+    return fused_rows(x, linear_weight, linear_bias, target, head, of_rows, reduction)
 
 
 def linear_loss(
@@ -73,8 +74,8 @@ def linear_loss(
     multilabel: bool = False,
     **settings: Any,
 ) -> Tensor:
-    """The same, reduced. With "none" every row may get a gradient of its own, so none is found ahead."""
-    rows = linear_rows(row_function, input, linear_weight, target, multilabel=multilabel, ahead=reduction != "none", **settings)
+    """The same, reduced."""
+    rows = linear_rows(row_function, input, linear_weight, target, multilabel=multilabel, reduction=reduction, **settings)
     return reduce(rows, reduction, input, target.shape[:-1] if multilabel else target.shape)
 
 
@@ -91,8 +92,8 @@ class LinearLoss(nn.Module):
         loss: a loss, or its name; class weights, ``ignore_index``, ``reduction`` and δ are its. Any loss will do but AM-Softmax. Softmax,
             AS-Softmax and the logit-margin variant have a kernel of their own, the others are differentiated chunk by chunk.
         impl: "torch", "triton" (CUDA; softmax, AS-Softmax and the logit-margin variant), or "auto".
-        chunk_rows: rows whose logits are held at once; from the shapes where not given. For softmax and AS-Softmax in float32 on CPU, peak
-            memory is 2.5 times chunk_rows × num_classes floats, and the gradients.
+        chunk_rows: rows whose logits are held at once; from the shapes where not given. For softmax and AS-Softmax in float32 on CPU,
+            memory is chunk_rows × num_classes floats, a part of that (32 rows, or 4 MB if that is more), and the gradients.
 
     Shape:
         - input: ``(…, H)`` features

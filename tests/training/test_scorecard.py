@@ -13,14 +13,14 @@ DELTA = 0.3
 class Twin:
     """The rules for one sample, in words."""
 
-    def __init__(self, max_rest: int, spare: float, earn: int) -> None:
-        self.max_rest, self.spare, self.earn = max_rest, spare, earn
+    def __init__(self, max_rest: int, spare: float, earn: int, narrow: int) -> None:
+        self.max_rest, self.spare, self.earn, self.narrow = max_rest, spare, earn, narrow
         self.easy, self.due, self.won = 0, 0, False
 
     def state(self, epoch: int, check: bool) -> int:
         if epoch < self.due:
             return REST
-        return CHECK if check and self.won else FIGHT
+        return CHECK if check and self.easy else FIGHT
 
     def look(self, epoch: int, margin: float) -> None:
         self.won = margin > DELTA
@@ -28,18 +28,18 @@ class Twin:
             self.easy += 1
         else:
             self.easy = 0
-        rest = min(max(self.easy - self.earn + 1, 0), self.max_rest)
+        rest = min(max(self.easy - self.earn + 1, self.narrow if self.won else 0), self.max_rest)
         self.due = epoch + 1 + rest
 
 
 @given(
     st.lists(st.lists(st.sampled_from([-0.5, 0.1, 0.3125, 0.375, 0.5, 0.9]), min_size=5, max_size=5), min_size=1, max_size=14),
-    *(st.booleans(), st.integers(0, 4), st.sampled_from([0.0, 0.125, 0.5]), st.integers(1, 3)),
+    *(st.booleans(), st.integers(0, 4), st.sampled_from([0.0, 0.125, 0.5]), st.integers(1, 3), st.integers(0, 2)),
 )
-def test_states_follow_the_rules(script: list[list[float]], check: bool, max_rest: int, spare: float, earn: int) -> None:
+def test_states_follow_the_rules(script: list[list[float]], check: bool, max_rest: int, spare: float, earn: int, narrow: int) -> None:
     """Margins are scripted: script[epoch][sample] is what a look would show."""
-    card = Scorecard(5, check=check, max_rest=max_rest, spare=spare, earn=earn)
-    twins = [Twin(max_rest, spare, earn) for _ in range(5)]
+    card = Scorecard(5, check=check, max_rest=max_rest, spare=spare, earn=earn, narrow=narrow)
+    twins = [Twin(max_rest, spare, earn, narrow) for _ in range(5)]
     last = [-1] * 5
     for epoch, row in enumerate(script):
         card.begin(epoch)
@@ -80,7 +80,7 @@ def test_streak_counts_wins_in_a_row() -> None:
 
 def test_nan_margins_never_rest() -> None:
     """A sample without a valid row has nothing to win."""
-    card = Scorecard(1, max_rest=2, earn=1)
+    card = Scorecard(1, max_rest=2, earn=1, narrow=1)
     card.update(torch.tensor([0]), torch.tensor([True]), torch.tensor([torch.nan]), DELTA)
     card.begin(1)
     assert card.states().tolist() == [FIGHT]

@@ -1,4 +1,4 @@
-"""A chunk of logits becomes losses, verdicts, and gradients of the rows that still fight: in blocks, as few classes wide as they can be."""
+"""Some rows' logits become losses, verdicts, and gradients of the rows that still fight: in blocks, as few classes wide as they can be."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(logits: Tensor, target: Tensor, head: Head, work: Tensor, with_grad: bool) -> Outcome:
-    """Of a chunk's logits, (n, C) in float32 at least, which are used up; `work` is another such buffer. Blocks may lie in either."""
+    """Of some rows' logits, (n, C) in float32 at least, which are used up; `work` is another such buffer. Blocks may lie in either."""
     rule = head.rule()
     if rule is None:
         return _by_autograd(logits, target, head, with_grad)

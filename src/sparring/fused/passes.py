@@ -17,8 +17,13 @@ from torch import Tensor, nn
 from sparring.fused.gradients import Gradients, Needs
 from sparring.fused.head import RULES, Head
 from sparring.fused.kernels import outcome
+from sparring.losses import strong_cpu
 from sparring.losses.base import at_least_float32, valid_targets
 from sparring.rows import RowLosses
+
+CHUNK_ROWS = 230
+PART_ROWS = 32
+BLOCK_CLASSES = 512  # in one product on CPU: a third faster there than all of them, since they stay in the cache
 
 
 class Found(NamedTuple):
@@ -31,33 +36,43 @@ class Found(NamedTuple):
 
 
 def fused_rows(
-    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, head: Head, coefficient: Tensor | None = None, *, ahead: bool = True
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, head: Head, of_rows: Tensor | None = None, reduction: str = "mean"
 ) -> RowLosses:
     """`head.rows(F.linear(x, weight, bias), target)` without the logits. x (N, H), weight (C, H), target (N,), or (N, C) for label rows.
 
-    `coefficient` (N,): class weights of the targets, if they are going to be multiplied with. `ahead`: find gradients in the forward pass.
+    `of_rows` (N,): class weights of the targets, if they are given. `reduction` says what to find gradients of: the mean or the sum;
+    "none": each row may get a gradient of its own, so nothing is found ahead.
     """
     tensors = [each for each in (x, weight, bias) if each is not None]
     compiling = torch.compiler.is_compiling()
     plain = all(type(each) in (Tensor, nn.Parameter) for each in tensors) and x.device.type != "meta"
     if not plain or 0 in x.shape or len(weight) < 2 or (compiling and head.row_function not in RULES):
         value, valid, active, _ = head.rows(F.linear(*(each.to(head.dtype) for each in tensors)), target)
-        return RowLosses(value, valid, active, coefficient)
-    wanted = torch.is_grad_enabled() and ahead
+        return RowLosses(value, valid, active, of_rows)
+    valid = _valid(target, head.ignore_index)
+    wanted = torch.is_grad_enabled() and reduction != "none"
     needs = Needs(*(wanted and each is not None and each.requires_grad for each in (x, weight, bias)))
+    coefficient = _expected(valid, of_rows, at_least_float32(head.dtype)) if reduction == "mean" and head.dtype.itemsize > 2 else of_rows
     if compiling:
-        from sparring.fused.operators import plain_numbers, rows_operator
+        from sparring.fused.operators import plain_numbers, rows_operator  # they stand on this file
 
         value, active, *_ = rows_operator(x, weight, bias, target, coefficient, *plain_numbers(head, needs))
     else:
         value, active, *_ = _FusedRows.apply(x, weight, bias, target, coefficient, head, needs)
-    return RowLosses(value, _valid(target, head.ignore_index), active, coefficient)
+    return RowLosses(value, valid, active, of_rows)
+
+
+def _expected(valid: Tensor, of_rows: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """What `RowLosses.mean` sends back to each row. Not for half precision: it would lose digits there."""
+    rows = RowLosses(valid.to(dtype), valid, valid, of_rows)
+    total = (rows.weighted()).sum() if of_rows is not None else valid.sum()
+    return rows.weighted() / torch.where(total == 0, 1, total)
 
 
 def _valid(target: Tensor, ignore_index: int) -> Tensor:
     if target.dim() == 1:
         return valid_targets(target, ignore_index)[1]
-    parts = target.split(rows_per_chunk(target.shape[1], on_cpu=target.is_cpu))  # not as a whole: it may be large
+    parts = target.split(max(PART_ROWS, 2**20 // target.shape[1]))  # not as a whole: it may be large
     return torch.cat([((part == 0) | (part == 1)).any(1) for part in parts])
 
 
@@ -65,34 +80,78 @@ def _valid(target: Tensor, ignore_index: int) -> Tensor:
 def solve(
     x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, coefficient: Tensor | None, head: Head, needs: Needs
 ) -> tuple[Tensor, Found]:
-    """Losses, verdicts and gradients, chunk by chunk."""
+    """Losses, verdicts and gradients, chunk by chunk.
+
+    One buffer holds all: the logits of a chunk, and before them the gradients of rows that fight, until these are half of it and worth the
+    two products. So a chunk is the larger, the more is won.
+    """
     with torch.autocast(x.device.type, enabled=False):
         x, weight, bias = x.to(head.dtype), weight.to(head.dtype), bias if bias is None else bias.to(head.dtype)
-        n_rows, n_classes = len(x), len(weight)
-        step = min(max(1, n_rows), head.chunk_rows or rows_per_chunk(n_classes, on_cpu=x.is_cpu))
-        dtype = at_least_float32(x.dtype)
+        n_rows, n_classes, dtype = len(x), len(weight), at_least_float32(x.dtype)
+        step, size = chunk_sizes(n_rows, n_classes, head.chunk_rows, on_cpu=x.is_cpu)
         value, active = x.new_empty(n_rows, dtype=dtype), x.new_empty(n_rows, dtype=torch.bool)
-        gradients = Gradients(x, weight, coefficient, needs, n_waiting=step // 2 if step < n_rows else 0)
-        logits, work = (x.new_empty(step, n_classes, dtype=dtype) for _ in range(2))
-        for start in range(0, n_rows, step):
-            rows = slice(start, start + step)
-            chunk = _linear(x[rows], weight, bias, out=logits[: len(x[rows])])
-            value[rows], active[rows], blocks = outcome(chunk, target[rows], head, work[: len(chunk)], any(needs))
-            for block in blocks:
-                gradients.add(start, block)
-        gradients.finish()
-        return value, Found(active, gradients.input, gradients.weight, gradients.bias)
+        gradients = Gradients(x, weight, coefficient, needs)
+        held, work = (buffer(name, n, n_classes, x) for name, n in (("held", step), ("part", size)))
+        fighting: list[Tensor] = []
+        n_fighting = start = 0
+        while start < n_rows:
+            chunk = x[start : start + step - n_fighting]
+            for part in _linear(chunk, weight, bias, out=held[n_fighting : n_fighting + len(chunk)]).split(size):
+                rows, n = slice(start, start + len(part)), len(part)
+                value[rows], active[rows], blocks = outcome(part, target[rows], head, work[:n], any(needs))
+                for block in blocks:
+                    index = torch.arange(n, device=x.device) if block.rows is None else block.rows
+                    if not len(index):
+                        continue
+                    if block.columns is not None:
+                        gradients.add(index + start, block.columns, block.grad)
+                    else:
+                        _move(block.grad, held[n_fighting : n_fighting + len(index)], part, work)
+                        fighting.append(index + start)
+                        n_fighting += len(index)
+                start += n
+            if fighting and (2 * n_fighting > step or start == n_rows):
+                gradients.add(torch.cat(fighting), None, held[:n_fighting])
+                fighting, n_fighting = [], 0
+        return value, Found(active, *gradients.all())
 
 
-def rows_per_chunk(n_classes: int, *, on_cpu: bool) -> int:
-    """Enough for the products to be worth their passes over the weights, and beyond that few megabytes."""
-    return max(112, 2**21 // n_classes) if on_cpu else max(256, 2**24 // n_classes)
+def _move(grad: Tensor, place: Tensor, part: Tensor, work: Tensor) -> None:
+    """Gradients to their place, by way of `work` where they lie in the part's own memory and that is not it: the two may overlap."""
+    if grad.data_ptr() == part.data_ptr():
+        if grad.data_ptr() == place.data_ptr():
+            return
+        grad = work[: len(grad)].copy_(grad)
+    place.copy_(grad)
+
+
+def buffer(name: str, n_rows: int, n_classes: int, like: Tensor) -> Tensor:
+    """An uninitialised buffer. On CPU one that the next call finds again, unless it is large: fresh memory costs a pass over it."""
+    dtype = at_least_float32(like.dtype)
+    if like.is_cpu and n_rows * n_classes <= 2**24:
+        return strong_cpu.workspace.rows(name, n_rows, n_classes, dtype)
+    return like.new_empty(n_rows, n_classes, dtype=dtype)
+
+
+def chunk_sizes(n_rows: int, n_classes: int, chunk_rows: int | None, *, on_cpu: bool) -> tuple[int, int]:
+    """Rows of a chunk, enough for the products to be worth their passes over the weights; and of a part of it that is looked at at once:
+    few megabytes on CPU, to stay in the cache, everything elsewhere."""
+    step = chunk_rows or (max(CHUNK_ROWS, 2**21 // n_classes) if on_cpu else max(256, 2**24 // n_classes))
+    step = min(max(1, n_rows), step)
+    return step, min(step, max(PART_ROWS, 2**20 // n_classes)) if on_cpu else step
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> Tensor:
     if x.dtype != out.dtype:
         return out.copy_(F.linear(x, weight, bias))
-    return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
+    width = BLOCK_CLASSES if x.is_cpu else len(weight)
+    for start in range(0, len(weight), width):
+        some = slice(start, start + width)
+        if bias is None:
+            torch.mm(x, weight[some].T, out=out[:, some])
+        else:
+            torch.addmm(bias[some], x, weight[some].T, out=out[:, some])
+    return out
 
 
 def _scale(upstream: Tensor, found: Found, coefficient: Tensor | None, needs: Needs) -> Tensor | None:
@@ -126,13 +185,20 @@ def pull_back(
     """Gradients of Σ upstream·value; empty where not needed."""
     scale = _scale(upstream, found, coefficient, needs)
     if scale is not None:
-        grads = [grad.data.mul_(scale) if in_place else grad * scale for grad in found[1:]]
+        grads = [_scaled(grad.data, scale) if in_place else grad * scale for grad in found[1:]]
     else:
         rows = found.active.nonzero().squeeze(1)
         _, part = solve(x.index_select(0, rows), weight, bias, target.index_select(0, rows), upstream.index_select(0, rows), head, needs)
         of_input = x.new_zeros(x.shape, dtype=part.input.dtype).index_copy_(0, rows, part.input) if needs.input else part.input
         grads = [of_input, part.weight, part.bias]
     return grads[0].to(x.dtype), grads[1].to(weight.dtype), grads[2].to(weight.dtype if bias is None else bias.dtype)
+
+
+def _scaled(grad: Tensor, scale: Tensor) -> Tensor:
+    """In place; not at all by 1, to rounding: a pass over the weight gradient is not free. Elsewhere than on CPU a look would cost more."""
+    if grad.is_cpu and abs(scale.item() - 1) <= 4 * torch.finfo(scale.dtype).eps:
+        return grad
+    return grad.mul_(scale)
 
 
 def _again(

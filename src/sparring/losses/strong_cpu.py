@@ -28,7 +28,7 @@ _BELOW_ZERO = -1e-45  # the float32 next to 0: torch.threshold keeps what is abo
 
 
 class Workspace(threading.local):
-    """Two buffers that all chunks of all calls share, one pair a thread: fresh memory costs more than the arithmetic on it."""
+    """Buffers that all chunks of all calls share, one set a thread: fresh memory costs more than the arithmetic on it."""
 
     def __init__(self) -> None:
         self._flat: dict[tuple[str, torch.dtype], Tensor] = {}
@@ -45,12 +45,12 @@ class Workspace(threading.local):
         self._flat.clear()
 
 
-_workspace = Workspace()
+workspace = Workspace()
 
 
 def forget_workspace() -> None:
-    """Give this thread's buffers back, up to 16 MB; the next call makes new ones."""
-    _workspace.forget()
+    """Give this thread's buffers back, up to 16 MB, and 128 MB more where a fused head was at work; the next call makes new ones."""
+    workspace.forget()
 
 
 class Fight(NamedTuple):
@@ -66,8 +66,8 @@ class Fight(NamedTuple):
 def chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None) -> tuple[Tensor, Tensor]:
     """Value and active of the rows; their gradients into `grad`, if given. logits (n, C), C > 1."""
     (n_rows, n_classes), dtype = logits.shape, at_least_float32(logits.dtype)
-    logp = _workspace.rows("logp", n_rows, n_classes, dtype)
-    out = _workspace.rows("rows", n_rows, n_classes, dtype) if grad is None else grad
+    logp = workspace.rows("logp", n_rows, n_classes, dtype)
+    out = workspace.rows("rows", n_rows, n_classes, dtype) if grad is None else grad
     fought = fight(logits, target, valid, rule, logp, out, with_grad=grad is not None, touch=grad is not None)
     if grad is not None and fought.rows is not None:
         grad.zero_().index_add_(0, fought.rows, fought.grad)  # index_copy_ takes three times as long

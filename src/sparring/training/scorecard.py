@@ -20,13 +20,13 @@ NEVER = -1
 class Scorecard:
     """Each sample's last margin and for how long it has been won; from it, what an epoch asks of it.
 
-    - It *fights*: forward, and backward unless this forward shows it won. Every sample does that has not been looked at or was
-      lost when last looked at; without ``check``, every sample does that does not rest.
-    - It is *checked* (with ``check``): a forward without gradients, for one that was won last time. Where it turns out lost it
-      fights soon. Cheaper than a fight, but in eval mode: without dropout more is won, so this changes the run.
+    - It *fights*: forward, and backward unless this forward shows it won. Every sample does that neither rests nor is checked.
+    - It is *checked* (with ``check``): a forward without gradients, for one that was won with ``spare`` margin last time. Where it turns
+      out lost it fights soon. Cheaper than a fight, but in eval mode: without dropout more is won, so this changes the run. One that was
+      won narrowly is lost again too often for that to pay.
     - It *rests*: it is not even loaded. Rest is earned: a sample that was won with ``spare`` margin above δ in ``earn``
-      looks in a row rests one epoch, then two, and so on to ``max_rest``; a narrow win starts the count again,
-      a loss also ends all rest. ``max_rest=0`` lets nobody rest.
+      looks in a row rests one epoch, then two, and so on to ``max_rest``; a narrow win starts the count again and rests
+      ``narrow`` epochs; a loss ends all rest. ``max_rest=0`` lets nobody rest.
 
     So every sample is looked at within ``bound`` = max_rest + 1 epochs.
 
@@ -43,12 +43,15 @@ class Scorecard:
     [2, 0, 0]
     """
 
-    def __init__(self, n_samples: int, *, check: bool = False, max_rest: int = 2, spare: float = 0.1, earn: int = 1) -> None:
+    def __init__(
+        self, n_samples: int, *, check: bool = False, max_rest: int = 2, spare: float = 0.1, earn: int = 1, narrow: int = 0
+    ) -> None:
         self.n_samples = check_count("n_samples", n_samples)
         self.check = check
         self.max_rest = int(check_range("max_rest", max_rest, 0, note="0 is no rest"))
         self.spare = check_range("spare", spare, 0, 1, note="margin above delta that earns rest")
         self.earn = check_count("earn", earn, note="comfortable wins in a row before the first rest")
+        self.narrow = int(check_range("narrow", narrow, 0, note="epochs of rest after a narrow win"))
         self.epoch = 0
         self.margin = torch.full((n_samples,), torch.nan)  # when last looked at
         self.won = torch.zeros(n_samples, dtype=torch.bool)  # when last looked at
@@ -75,7 +78,7 @@ class Scorecard:
     def states(self) -> Tensor:
         """(n_samples,) FIGHT, CHECK or REST in this epoch."""
         rest = self.due > self.epoch
-        check = self.won & ~rest if self.check else torch.zeros_like(self.won)
+        check = (self.eased > 0) & ~rest if self.check else torch.zeros_like(rest)
         return rest * REST + check * CHECK
 
     def note(self, index: Tensor, seen: Look, delta: float = 0.0, ignore_index: int = -100) -> None:
@@ -94,7 +97,8 @@ class Scorecard:
         self._check(index, won, margin)
         spare = won & (margin >= delta + self.spare)
         eased = torch.where(spare, self.eased[index] + 1, 0)
-        rest = (eased - self.earn + 1).clamp(0, self.max_rest) if self.max_rest else torch.zeros_like(eased)
+        narrow = self.narrow * (won & ~margin.isnan()).int()
+        rest = torch.maximum(eased - self.earn + 1, narrow).clamp(0, self.max_rest)
         self.margin[index] = margin
         self.streak[index] = torch.where(won, self.streak[index] + 1, 0)
         self.won[index] = won
@@ -138,5 +142,5 @@ class Scorecard:
             getattr(self, name).copy_(state[name])
 
     def __repr__(self) -> str:
-        settings = f"check={self.check}, max_rest={self.max_rest}, spare={self.spare}, earn={self.earn}"
+        settings = f"check={self.check}, max_rest={self.max_rest}, spare={self.spare}, earn={self.earn}, narrow={self.narrow}"
         return f"Scorecard({self.n_samples}, {settings}): {self.counts()} in epoch {self.epoch}"

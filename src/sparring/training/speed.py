@@ -25,6 +25,7 @@ class Speed(NamedTuple):
 
     skip: str  # see skip.Skipper
     rest: bool = False  # see Scorecard
+    narrow: int = 0  # likewise
     check: bool = False  # where the model allows it: BatchNorm does not
     adapt: bool = False  # AdaptiveDelta.below the loss's own δ
 
@@ -39,7 +40,7 @@ class Speed(NamedTuple):
         if not rest and not check:
             return None
         settings: dict[str, Any] = {} if rest and max_rest is None else {"max_rest": max_rest or 0}
-        return Scorecard(n_samples, check=check, **settings)
+        return Scorecard(n_samples, check=check, narrow=self.narrow, **settings)
 
     def adapted(self, loss: Loss) -> Loss:
         """The loss itself; where the preset lets δ adapt, a copy that does. A schedule of the user's own stays, and so does the δ of
@@ -52,13 +53,13 @@ class Speed(NamedTuple):
         return made
 
 
-SPEEDS = {"off": Speed("off"), "skip": Speed("rows"), "all": Speed("rows", rest=True, check=True, adapt=True)}
+SPEEDS = {"off": Speed("off"), "skip": Speed("rows"), "all": Speed("rows", rest=True, narrow=1, check=True, adapt=True)}
 
 
 def find_speed(name: str) -> Speed:
     """
     >>> find_speed("all")
-    Speed(skip='rows', rest=True, check=True, adapt=True)
+    Speed(skip='rows', rest=True, narrow=1, check=True, adapt=True)
     """
     if name not in SPEEDS:
         raise ValueError(f"speed must be one of {', '.join(SPEEDS)}; got {name!r}")
