@@ -35,6 +35,7 @@ wheel: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/skip.py
+	$(BIN)/python benchmarks/linear.py
 
 $(VENV)/.torch: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ..." if sys.version_info < (3, 10) else 0)'

@@ -1,8 +1,7 @@
 """The passes over chunks, and how autograd and torch.compile see them.
 
-Forward finds losses and gradients together, as if the losses were to be summed, times their class weights. Backward looks at what
-comes from above: a multiple of that, as from `mean` and `sum`, scales what was found; anything else is a second pass over the rows that
-still fight.
+Forward finds losses and gradients together, as if the losses were to be averaged or summed. Backward looks at what comes from above: a
+multiple of that scales what was found; anything else is a second pass over the rows that still fight.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def fused_rows(
 def _expected(valid: Tensor, of_rows: Tensor | None, dtype: torch.dtype) -> Tensor:
     """What `RowLosses.mean` sends back to each row. Not for half precision: it would lose digits there."""
     rows = RowLosses(valid.to(dtype), valid, valid, of_rows)
-    total = (rows.weighted()).sum() if of_rows is not None else valid.sum()
+    total = rows.weighted().sum()
     return rows.weighted() / torch.where(total == 0, 1, total)
 
 

@@ -2,7 +2,8 @@
 
     off      every sample forwarded and backwarded in every epoch
     skip     no backward for what is won: exact, the weights of "off" to rounding
-    all      besides, who wins sits out epochs and is looked at without gradients after that, and δ gives way while little is won
+    all      besides, who wins sits out an epoch, or two if clearly and again, and is then looked at without gradients; and δ gives way
+             while little is won
 
 ``docs/results/speed`` has what each of them costs and keeps.
 """
