@@ -143,6 +143,7 @@ def measure(shape: tuple[int, int, int], repeats: int, console: Console) -> list
         rival = min(best["F.cross_entropy(F.linear)"], best["F.linear_cross_entropy"])
         gradient_bytes = 4 * (x.numel() + weight.numel())
         for name, loss in entrants.items():
+            x.grad = weight.grad = None  # what is freed meanwhile would be taken off
             strong_cpu.forget_workspace()  # it outlives a call; count it to this one
             extra = peak_memory(partial(run_once, loss, x, weight, target)) - gradient_bytes
             results.append(

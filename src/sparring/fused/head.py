@@ -67,10 +67,13 @@ def choose_impl(impl: str, *, device: str, dtype: torch.dtype, has_rule: bool, w
     return "torch"
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def why_no_triton(device: str) -> str | None:
     """Why Triton kernels cannot run on a device ("cpu", "cuda:0"); None where they can."""
     return _why_no_triton(device)
+
+
+# what torch.compiler.assume_constant_result does, without importing torch's compiler for everybody
+why_no_triton._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.cache
