@@ -121,7 +121,7 @@ def test_away_from_the_cpu_too_it_is_cross_entropy_to_the_last_digit(rule: Rule)
 
 def test_the_kernel_itself_looks_at_values(monkeypatch: pytest.MonkeyPatch) -> None:
     # the counter-test: the same probe catches code that does
-    monkeypatch.setattr(strong_cpu, "_workspace", strong_cpu.Workspace())
+    monkeypatch.setattr(strong_cpu, "workspace", strong_cpu.Workspace())
     with FakeTensorMode():
         logits, target = torch.empty(4, 6), torch.zeros(4, dtype=torch.long)
         with pytest.raises(DataDependentOutputException):

@@ -12,7 +12,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from sparring import AdaptiveDelta, ASSoftmaxLoss, MultilabelASSoftmaxLoss, SoftmaxLoss, WarmupDelta
+from sparring import AdaptiveDelta, ASSoftmaxLoss, MultilabelASSoftmaxLoss, SoftmaxLoss, WarmupDelta, margins
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.loop import Loop, train
 from sparring.training.schedules import SCHEDULES
@@ -171,12 +171,14 @@ def test_checks_give_gradient_to_whom_plain_training_does() -> None:
         next(batches)
 
     loop.bouts.fight = spy
-    loop.card.won[:] = True  # everybody is said to be won, wrongly for some: they are found out by checks
+    loop.card.eased[:] = 1  # everybody is said to be won with ease, wrongly for some: they are found out by checks
     record = loop.run()
     for epoch in range(3):
         assert set().union(*(lost for e, lost in fought if e == epoch)) == active
     assert record.epochs[0]["check"] == 40
-    assert record.epochs[1]["fight"] == len(active)
+    easy = rows.won & (margins(*data.tensors) >= 0.4)
+    assert 0 < easy.sum() < 40 - len(active)
+    assert record.epochs[1]["check"] == easy.sum()  # narrow winners fight, and need no backward
     assert record.totals["n_backward"] == 3 * len(active)
     assert not loop.bouts.carried
 
@@ -184,7 +186,7 @@ def test_checks_give_gradient_to_whom_plain_training_does() -> None:
 def test_the_lost_fight_in_the_very_next_batch() -> None:
     data = TensorDataset(torch.tensor([[0.0, 9.0]] * 4 + [[9.0, 0.0]] * 12), torch.zeros(16, dtype=torch.long))  # the first four lose
     loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=2, epochs=1, lr=0.0, scorecard=Scorecard(16, check=True, max_rest=0))
-    loop.card.won[:12] = True
+    loop.card.eased[:12] = 1
     events: list[tuple[str, set[int]]] = []
     check, fight = loop.bouts.check, loop.bouts.fight
 
@@ -436,7 +438,7 @@ def test_many_found_lost_fight_in_batches_that_fit() -> None:
     """Everybody is said to be won, and nobody is: a check finds four batches of lost ones at once."""
     data = TensorDataset(torch.tensor([[0.0, 9.0]] * 40), torch.zeros(40, dtype=torch.long))
     loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=4, epochs=1, lr=0.0, scorecard=Scorecard(40, check=True, max_rest=0))
-    loop.card.won[:] = True
+    loop.card.eased[:] = 1
     sizes: list[int] = []
     fight = loop.bouts.fight
 
