@@ -21,6 +21,11 @@ def _dtype(x: Tensor) -> str:
     return str(x.dtype).removeprefix("torch.")
 
 
+def under_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of x."""
+    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+
+
 def _check_tensors(input: Tensor, target: Tensor, labels: str, *, holds: str = "logits") -> None:
     for name, x, what in (("input", input, holds), ("target", target, labels)):
         if not isinstance(x, Tensor):
@@ -85,8 +90,7 @@ def check_linear_input(
     for name, x in (("linear_weight", linear_weight), ("linear_bias", linear_bias)):
         if x is not None and x.device != input.device:
             raise ValueError(f"input is on {input.device} and {name} on {x.device}; move one: input.to({name}.device)")
-        autocast = input.device.type != "meta" and torch.is_autocast_enabled(input.device.type)
-        if x is not None and x.dtype != input.dtype and not autocast:
+        if x is not None and x.dtype != input.dtype and not under_autocast(input):
             raise ValueError(f"input is {_dtype(input)} and {name} {_dtype(x)}: expected one dtype, or torch.autocast around the call")
     if linear_bias is not None and linear_bias.shape != (n_classes,):
         raise ValueError(f"linear_bias has shape {_shape(linear_bias)}, expected ({n_classes},): one per class")

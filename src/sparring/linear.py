@@ -13,11 +13,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from sparring.checks import check_count, check_linear_input
+from sparring.checks import check_count, check_linear_input, under_autocast
 from sparring.delta import DeltaSchedule, delta_value
-from sparring.fused import IMPLS, Head, choose_impl, fused_rows
-from sparring.fused.head import RULES, why_no_triton
-from sparring.losses.am_softmax import AMSoftmaxLoss, am_softmax_rows
+from sparring.fused import IMPLS, Head, find_impl, fused_rows
+from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import ASSoftmaxLoss
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction, at_least_float32, make_loss, reduce, valid_targets
 from sparring.losses.multilabel import MultilabelASSoftmaxLoss
@@ -51,12 +50,10 @@ def linear_rows(
     n_rows = math.prod(input.shape[:-1])
     x = input.reshape(n_rows, n_features)
     target = target.reshape(n_rows, n_classes) if multilabel else target.reshape(n_rows).long()
-    device = x.device.type
-    autocast = device != "meta" and torch.is_autocast_enabled(device)
-    dtype = torch.get_autocast_dtype(device) if autocast and x.dtype != torch.float64 else x.dtype
+    dtype = torch.get_autocast_dtype(x.device.type) if under_autocast(x) and x.dtype != torch.float64 else x.dtype
     settings = {name: delta_value(value) if name == "delta" else value for name, value in settings.items()}  # the δ of now
-    kernel = choose_impl(impl, device=device, dtype=dtype, has_rule=row_function in RULES, why_not=_why_no_triton(impl, x.device))
-    head = Head(row_function, settings, ignore_index, dtype, kernel, None if chunk_rows is None else check_count("chunk_rows", chunk_rows))
+    chunk_rows = None if chunk_rows is None else check_count("chunk_rows", chunk_rows)
+    head = Head(row_function, settings, ignore_index, dtype, find_impl(impl, x, dtype, row_function), chunk_rows)
     of_rows = None
     if weight is not None:
         safe, valid = valid_targets(target, ignore_index)
@@ -77,10 +74,6 @@ def linear_loss(
     """The same, reduced."""
     rows = linear_rows(row_function, input, linear_weight, target, multilabel=multilabel, reduction=reduction, **settings)
     return reduce(rows, reduction, input, target.shape[:-1] if multilabel else target.shape)
-
-
-def _why_no_triton(impl: str, device: torch.device) -> str | None:
-    return None if impl == "torch" or (impl == "auto" and device.type != "cuda") else why_no_triton(str(device))
 
 
 class LinearLoss(nn.Module):
@@ -121,7 +114,7 @@ class LinearLoss(nn.Module):
         loss = make_loss(loss) if isinstance(loss, str) else loss
         if not isinstance(loss, Loss):
             raise ValueError(f'loss must be a name such as "as-softmax" or a loss of ours, got {type(loss).__name__}')
-        if isinstance(loss, AMSoftmaxLoss) or type(loss).row_function is am_softmax_rows:
+        if type(loss).row_function is am_softmax_rows:
             raise ValueError(
                 "am-softmax takes cosines, and a linear layer gives none: use CosineLinear and AMSoftmaxLoss one after the other"
             )
@@ -189,6 +182,11 @@ class LinearLoss(nn.Module):
     def ignore_index(self) -> int:
         return self.loss.ignore_index
 
+    @property
+    def delta(self) -> float | DeltaSchedule:
+        """The loss's own, where it has one."""
+        return cast("float | DeltaSchedule", self.loss.delta)
+
 
 class LinearSoftmaxLoss(LinearLoss):
     """A linear layer and softmax cross entropy: torch's ``nn.LinearCrossEntropyLoss`` with `rows`, ``(…, H)`` input and ``torch.func``."""
@@ -228,10 +226,6 @@ class LinearASSoftmaxLoss(LinearLoss):
     ) -> None:
         super().__init__(in_features, num_classes, ASSoftmaxLoss(delta, weight, ignore_index, reduction), bias=bias, **head)
 
-    @property
-    def delta(self) -> float | DeltaSchedule:
-        return cast("float | DeltaSchedule", self.loss.delta)
-
 
 class LinearSparseSoftmaxLoss(LinearLoss):
     """A linear layer and Sparse-Softmax: the backward touches the k largest logits of each row, and the target."""
@@ -264,7 +258,3 @@ class LinearMultilabelASSoftmaxLoss(LinearLoss):
         **head: Any,
     ) -> None:
         super().__init__(in_features, num_classes, MultilabelASSoftmaxLoss(delta, ignore_index, reduction), bias=bias, **head)
-
-    @property
-    def delta(self) -> float | DeltaSchedule:
-        return cast("float | DeltaSchedule", self.loss.delta)

@@ -6,7 +6,7 @@ gradients.py   those gradients -> gradients of input, weight and bias
 passes.py      the chunks, autograd, and the opaque operators torch.compile sees
 """
 
-from sparring.fused.head import IMPLS, Head, choose_impl
+from sparring.fused.head import IMPLS, Head, choose_impl, find_impl
 from sparring.fused.passes import fused_rows
 
-__all__ = ["IMPLS", "Head", "choose_impl", "fused_rows"]
+__all__ = ["IMPLS", "Head", "choose_impl", "find_impl", "fused_rows"]

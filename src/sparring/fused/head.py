@@ -67,6 +67,13 @@ def choose_impl(impl: str, *, device: str, dtype: torch.dtype, has_rule: bool, w
     return "torch"
 
 
+def find_impl(impl: str, x: Tensor, dtype: torch.dtype, row_function: RowFunction) -> str:
+    """`choose_impl` for an input and what this machine has; asked about Triton only where it might be taken."""
+    might = impl == "triton" or (impl == "auto" and x.device.type == "cuda")
+    why_not = why_no_triton(str(x.device)) if might else None
+    return choose_impl(impl, device=x.device.type, dtype=dtype, has_rule=row_function in RULES, why_not=why_not)
+
+
 def why_no_triton(device: str) -> str | None:
     """Why Triton kernels cannot run on a device ("cpu", "cuda:0"); None where they can."""
     return _why_no_triton(device)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sparring.checks import check_class_input, check_multilabel_input
+from sparring.checks import check_class_input, check_multilabel_input, under_autocast
 from sparring.rows import REDUCTIONS, RowLosses
 
 RowFunction = Callable[..., RowLosses]
@@ -65,9 +65,7 @@ def multilabel_rows(row_function: RowFunction, input: Tensor, target: Tensor, ig
 
 def reduce(rows: RowLosses, reduction: str, input: Tensor, shape: torch.Size) -> Tensor:
     """Reduced loss in the dtype F.cross_entropy would give: float32 under autocast, else the input's."""
-    device = input.device.type
-    autocast = device != "meta" and torch.is_autocast_enabled(device)
-    loss = rows.reduce(reduction).to(at_least_float32(input.dtype) if autocast else input.dtype)
+    loss = rows.reduce(reduction).to(at_least_float32(input.dtype) if under_autocast(input) else input.dtype)
     return loss.reshape(shape) if reduction == "none" else loss
 
 
