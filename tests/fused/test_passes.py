@@ -167,10 +167,12 @@ def test_peak_memory_is_what_the_docstring_says(state: str) -> None:
 
 def test_chunks_are_found_from_the_shapes() -> None:
     n_rows, n_features, n_classes = 1024, 4, 20000
-    assert passes.chunk_sizes(n_rows, n_classes, None, on_cpu=True) == (230, 52)
-    assert passes.chunk_sizes(n_rows, 10, None, on_cpu=True) == (n_rows, n_rows)
-    assert passes.chunk_sizes(n_rows, n_classes, 7, on_cpu=True) == (7, 7)
-    assert passes.chunk_sizes(n_rows, n_classes, None, on_cpu=False) == (838, 838)
+    shape = n_rows, n_features
+    assert passes.chunk_sizes(shape, n_classes, None, on_cpu=True) == (230, 52)
+    assert passes.chunk_sizes((n_rows, 768), n_classes, None, on_cpu=True) == (460, 52)
+    assert passes.chunk_sizes(shape, 10, None, on_cpu=True) == (n_rows, n_rows)
+    assert passes.chunk_sizes(shape, n_classes, 7, on_cpu=True) == (7, 7)
+    assert passes.chunk_sizes(shape, n_classes, None, on_cpu=False) == (838, 838)
     x, weight = torch.randn(n_rows, n_features, requires_grad=True), torch.randn(n_classes, n_features, requires_grad=True)
     held = peak_memory(lambda: SF.linear_as_softmax_loss(x, weight, torch.arange(n_rows)).backward())
     assert held < 4 * n_rows * n_classes / 3

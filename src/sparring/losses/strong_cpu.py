@@ -49,7 +49,7 @@ workspace = Workspace()
 
 
 def forget_workspace() -> None:
-    """Give this thread's buffers back, up to 16 MB, and 128 MB more where a fused head was at work; the next call makes new ones."""
+    """Give this thread's buffers back, up to 16 MB, and 512 MB more where a fused head was at work; the next call makes new ones."""
     workspace.forget()
 
 
@@ -104,12 +104,13 @@ def fight(
     scan, rows = (fights ^ plain).nonzero().squeeze(1), plain.nonzero().squeeze(1)
     if touch:
         out.zero_()
-    scan, tau, rival = _lost(logp, index, logp_t, scan, rule, out=out)
+    scan, tau, rival = _lost(logp, index, logp_t, scan, rule)
     # the rows that fight: gathered into `out`, worked on, and put where log p was
     n_plain, rows = len(rows), torch.cat([rows, scan])
     index = index.index_select(0, rows)
     fighting, done = torch.index_select(logp, 0, rows, out=out[: len(rows)]), logp[: len(rows)]
-    value.index_copy_(0, scan, _scan(fighting[n_plain:], index[n_plain:], logp_t.index_select(0, scan), tau, rival, out=done[n_plain:]))
+    if len(scan):
+        value.index_copy_(0, scan, _scan(fighting[n_plain:], index[n_plain:], logp_t.index_select(0, scan), tau, rival, out=done[n_plain:]))
     if with_grad:
         _softmax_minus_onehot(fighting[:n_plain], index[:n_plain], out=done[:n_plain])
     return Fight(value, plain.index_fill_(0, scan, True), rows, n_plain, done)
@@ -123,10 +124,16 @@ def _log_softmax(logits: Tensor, index: Tensor, out: Tensor) -> Tensor:
     return logp_t
 
 
-def _lost(logp: Tensor, index: Tensor, logp_t: Tensor, scan: Tensor, rule: Rule, *, out: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which of the rows to scan have an opponent at or above τ, their τ, and their strongest opponent. Uses `out` to work in."""
-    opponents = torch.index_select(logp, 0, scan, out=out[: len(scan)]).scatter_(1, index.index_select(0, scan), -torch.inf)
-    rival, tau = opponents.amax(1, keepdim=True), rule.threshold(logp_t.index_select(0, scan))
+def _lost(logp: Tensor, index: Tensor, logp_t: Tensor, scan: Tensor, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:
+    """Which of the rows to scan have an opponent at or above τ, their τ, and their strongest opponent.
+
+    The strongest is found for all rows, without the targets, which then come back: quicker than gathering the rows that ask for it.
+    """
+    tau = rule.threshold(logp_t.index_select(0, scan))
+    if not len(scan):
+        return scan, tau, tau
+    rival = logp.scatter_(1, index, -torch.inf).amax(1, keepdim=True).index_select(0, scan)
+    logp.scatter_(1, index, logp_t)
     lost = (rival >= tau).squeeze(1).nonzero().squeeze(1)
     return scan[lost], tau[lost], rival[lost]
 
