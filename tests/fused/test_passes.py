@@ -229,3 +229,23 @@ def test_the_path_of_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         true = results(SF.as_softmax_loss(F.linear(*theirs), target, delta=delta), None, theirs)
         for a, b in zip(mine, true, strict=True):
             torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("bound", [-torch.inf, torch.inf])
+def test_rows_filled_up_with_classes_of_probability_0(bound: float) -> None:
+    """37 classes in rows of 48, one of them with an infinite logit."""
+    x, weight, bias, target = batch(60, 6, 37)
+    bias[5] = bound
+    fused = SF.linear_as_softmax_loss(x, weight, target, linear_bias=bias, reduction="none", chunk_rows=16)
+    torch.testing.assert_close(fused, SF.as_softmax_loss(F.linear(x, weight, bias), target, reduction="none"), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_free", "chunks"), [(10, 10, [10]), (11, 10, [6, 5]), (25, 10, [10, 8, 7]), (30, 10, [10, 10, 10]), (0, 4, [])]
+)
+def test_no_small_chunk_at_the_end(n_rows: int, n_free: int, chunks: list[int]) -> None:
+    made = []
+    while n_rows:
+        made.append(passes._next(n_rows, n_free))
+        n_rows -= made[-1]
+    assert made == chunks
