@@ -1,6 +1,7 @@
 # make demo   train softmax and AS-Softmax on names in 89 languages, which come with a package, and compare them: a few minutes
 # make test   lint, types, tests, and the wheel installed into an empty environment
 # make lint   ruff and mypy alone
+# make chromium   install Debian's Chromium for the report's browser test, where that is possible; without it the test is skipped
 # Each makes its own .venv first where there is none. PYTHON=python3.12 make test picks another interpreter.
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: demo test lint pytest wheel bench clean
+.PHONY: demo test lint pytest chromium wheel bench clean
 
 demo: $(VENV)/.lab
 	$(BIN)/sparring compare languages --losses softmax,as-softmax --seeds 2 --epochs 6 --jobs $(JOBS) --fresh
@@ -23,6 +24,13 @@ lint: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
+
+# never fails: a machine without root, apt-get or network goes without
+chromium:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name > /dev/null && exit 0; done; \
+	test "$$(id -u)" = 0 && command -v apt-get > /dev/null && apt-get update -qq > /dev/null 2>&1; \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium > /dev/null 2>&1 \
+	|| echo "no Chromium here and none to be installed: the report's browser test will be skipped"
 
 # what a user gets: the wheel, with torch and entmax and nothing else
 wheel: $(VENV)/.dev

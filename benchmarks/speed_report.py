@@ -12,7 +12,7 @@ from rich.table import Table
 from speed_contestants import Contestant, epochs_of, lines
 
 from sparring.lab import show
-from sparring.lab.compare import spread
+from sparring.lab.summaries import spread
 
 Summary = dict[str, Any]
 COLUMNS = (

@@ -6,15 +6,13 @@ Rows are made from summaries alone, so a folder of runs can be compared again wi
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from sparring.lab.config import IDENTITY, LOSS_SETTINGS, OWN, Config
 from sparring.lab.plan import Plan, plan
+from sparring.lab.summaries import Summary, row
 from sparring.lab.tasks import Data, Task, UserError
-
-Summary = dict[str, Any]
 
 
 def contestants(config: Config, names: Sequence[str], task: Task, data: Data) -> list[Config]:
@@ -48,7 +46,7 @@ def rows_of(summaries: Sequence[Summary], metric: str) -> list[dict[str, Any]]:
         groups.setdefault(json.dumps([summary["config"].get(name) for name in IDENTITY]), []).append(summary)
     firsts = [group[0] for group in groups.values()]
     base = {summary["seed"]: summary for summary in next(iter(groups.values()))}
-    return [_row(_name(group[0], firsts), group, base, metric) for group in groups.values()]
+    return [row(_name(group[0], firsts), group, base, metric) for group in groups.values()]
 
 
 def _name(summary: Summary, others: Sequence[Summary]) -> str:
@@ -57,31 +55,3 @@ def _name(summary: Summary, others: Sequence[Summary]) -> str:
     differs = [name for name in OWN if name not in shown and any(one["config"].get(name) != config.get(name) for one in others)]
     given = {name: config[name] for name in differs if config[name] != getattr(Config, name)}
     return " ".join([summary["contestant"], *(name if value is True else f"{name}={value}" for name, value in given.items())])
-
-
-def _row(name: str, group: Sequence[Summary], base: dict[int, Summary], metric: str) -> dict[str, Any]:
-    ratios = [base[one["seed"]]["seconds"] / one["seconds"] for one in group if one["seed"] in base and one["seconds"]]
-    looks = [one["n_planned"] for one in group]
-    r = [one["correlation"] for one in group if one["correlation"] is not None]
-    return {
-        "contestant": name,
-        "seeds": [one["seed"] for one in group],
-        "metric": metric,
-        "test": spread([one["test"][metric] for one in group if one["test"]]),
-        "dev": spread([one["dev"][metric] for one in group]),
-        "seconds": statistics.mean(one["seconds"] for one in group),
-        "faster": statistics.median(ratios) if ratios else None,
-        "forwards": statistics.mean(one["n_forward"] / n for one, n in zip(group, looks, strict=True)),
-        "backwards": statistics.mean(one["n_backward"] / n for one, n in zip(group, looks, strict=True)),
-        "updates": statistics.mean(one["n_updates"] for one in group),
-        "won_share": statistics.mean(one["won_share"] for one in group),
-        "correlation": statistics.mean(r) if r else None,
-        "folders": [one["folder"] for one in group],
-    }
-
-
-def spread(values: Sequence[float]) -> dict[str, Any] | None:
-    """Mean and standard deviation over seeds (None for one)."""
-    if not values:
-        return None
-    return {"mean": statistics.mean(values), "std": statistics.stdev(values) if len(values) > 1 else None, "values": list(values)}

@@ -1,0 +1,71 @@
+"""Runs for the tests of the report, made once by the real runner: small, but with everything a page can show."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring.lab.compare import contestants, plans_for
+from sparring.lab.config import Config
+from sparring.lab.plan import open_task
+from sparring.lab.reporting import gather
+from sparring.lab.reporting.gather import Section
+from sparring.lab.runner import run
+from sparring.lab.tasks import Data, Task
+from tests.lab import data as colours
+
+ATTACK = "<img src=x onerror=\"document.title='broken'\"></script><script>document.title='broken'</script>"
+KINDS = ("pair", "token", "spelling", "multi-label")
+
+
+def train(out: Path, task: Task, data: Data, names: list[str], n_seeds: int = 1, **settings: Any) -> None:
+    """A run for each name and seed, one thread."""
+    config = Config(task.name, out=str(out), threads=1, **{"epochs": 2, "batch_size": 8, **settings})
+    for plan in plans_for(contestants(config, names, task, data), n_seeds, task, data, strict=False):
+        run(plan)
+
+
+def small(kind: str, attack: str = "") -> tuple[Task, Data]:
+    """Colours under a name of their own; ``attack`` stands before every text."""
+    data = colours.data(kind)
+    for sample in [*data.train, *data.dev, *data.test] if attack else []:
+        sample["text"] = attack + sample["text"]
+    return dataclasses.replace(colours.task(kind, data), name=f"colours-{kind}"), data
+
+
+def section(path: Path) -> Section:
+    """The one section of a folder of runs."""
+    (found,) = gather.sections(gather.find([path]))
+    return found
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Softmax and two δ, three seeds each."""
+    out = tmp_path_factory.mktemp("digits")
+    task, data = open_task(Config("digits"))
+    sizes = {"n_train": 120, "n_dev": 60, "n_test": 80}
+    train(out, task, data, ["as-softmax:delta=0.1", "as-softmax:delta=0.3", "softmax"], 3, epochs=3, batch_size=16, eval_every=4, **sizes)
+    return out
+
+
+@pytest.fixture(scope="session")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The other kinds: a folder for each, contestants with long names, one seed."""
+    out = tmp_path_factory.mktemp("kinds")
+    for kind in KINDS:
+        many = "multilabel-" if kind == "multi-label" else ""
+        adaptive = f"{many}as-softmax:delta=0.2:warmup=0.25:accumulation=adaptive"
+        train(out, *small(kind), [f"{many}softmax", f"{adaptive}:lam=2", f"{adaptive}:lam=1.5:max_steps=4:weight_decay=0.02"])
+    return out
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts that would run as a script if they were not escaped; one contestant, one run."""
+    out = tmp_path_factory.mktemp("hostile")
+    train(out, *small("multi-class", ATTACK), ["as-softmax"], epochs=1)
+    return out
