@@ -1,4 +1,4 @@
-"""The command line: sparring losses | tasks | run | compare | tune | predict.
+"""The command line: sparring losses | tasks | run | compare | tune | paper | predict | report.
 
 Results go to standard output, progress and remarks to standard error, and those only on a terminal. Exit codes: 0 done, 1 a mistake
 that the message names, 2 a wrong command line, 130 interrupted (the same command goes on).
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sparring import __version__, list_losses
 from sparring.lab.config import OWN, Config, loss_settings
 from sparring.lab.errors import UserError
-from sparring.lab.flags import FIELDS, add_config, config_of
+from sparring.lab.flags import FIELDS, add_config, add_paper, config_of, flags_of
 from sparring.losses.base import find_loss
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sparring.lab.tasks import Data, Task
 
 NEEDED = ("accelerate", "pycountry", "rich", "scipy", "seqeval", "sklearn", "tokenizers", "tomli", "transformers")  # the extra [lab]
+DRAWING = ("altair", "jinja2", "vl_convert")  # the extra [report]
 EXAMPLES = """examples:
   sparring tasks                                              what there is to train on
   sparring run digits                                         train with AS-Softmax, a few seconds
@@ -34,6 +35,8 @@ EXAMPLES = """examples:
   sparring compare languages --losses softmax,as-softmax --seeds 3
   sparring tune sst5 --loss as-softmax --model minilm --layers 2
   sparring predict runs/languages "Königreich Bayern"
+  sparring report runs/languages -o report.html               everything on one page
+  sparring paper table2 --tasks languages --jobs 2            a table of the papers, ours beside the published
 """
 
 
@@ -49,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except ModuleNotFoundError as error:
+        if error.name in DRAWING:
+            return _fail(UserError(f"charts need {error.name}: pip install 'sparring[report]'"))
         if error.name in NEEDED:
             return _fail(UserError(f"the lab needs {error.name}: pip install 'sparring[lab]'"))
         raise
@@ -144,6 +149,13 @@ def tune(options: argparse.Namespace) -> None:
     print(f"the best: {command}")
 
 
+def paper(options: argparse.Namespace) -> None:
+    from sparring.lab.config import typed
+    from sparring.lab.study.rerun import paper
+
+    paper(options, {name: typed(name, value, "") for name, value in flags_of(options).items()})
+
+
 def predict(options: argparse.Namespace) -> None:
     from sparring.lab.predict import Predictor, find_run
 
@@ -163,6 +175,13 @@ def predict(options: argparse.Namespace) -> None:
         if "tokens" in one:
             predicted = [" ".join(f"{token}/{tag}" for token, tag in zip(one["tokens"], predicted, strict=True))] if predicted else []
         print((", ".join(predicted) or "(none)") if isinstance(predicted, list) else predicted, likely, sep="\t" if likely else "")
+
+
+def report(options: argparse.Namespace) -> None:
+    from sparring.lab.report import make
+
+    made = make([Path(run) for run in options.runs], Path(options.output), options.title)
+    _print_json(made) if options.json else print(f"{made['report']}: {made['n_runs']} run(s), {made['bytes'] / 1e6:.1f} MB")
 
 
 # ------------------------------------------------------------ what they share
@@ -252,10 +271,16 @@ def build_parser() -> argparse.ArgumentParser:
     made = command("tune", tune, "choose a loss's setting on dev, never on test", TUNE)
     made.add_argument("--values", action="append", default=[], metavar="NAME=V,V", help="values to try instead of the papers'")
     add_config(made)
+    made = command("paper", paper, "make a table or figure of the papers again, the published numbers beside ours", PAPER)
+    add_paper(made)
     made = command("predict", predict, "label texts with a finished run's best model", PREDICT)
     made.add_argument("run", metavar="RUN", help="the folder of a run, or one above several: the best on dev")
     made.add_argument("text", metavar="TEXT", nargs="*", help="texts; none: the lines of standard input")
     made.add_argument("--pair", action="append", metavar="TEXT", help="the second text of a pair, one for each text")
+    made = command("report", report, "draw everything that runs left on one page, which needs no network", REPORT)
+    made.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs, or ones above several")
+    made.add_argument("-o", "--output", default="report.html", help="the page (default: report.html)")
+    made.add_argument("--title", help="of the page (default: the tasks)")
     return parser
 
 
@@ -267,9 +292,15 @@ COMPARE = """  sparring compare languages --losses softmax,as-softmax --seeds 3 
   sparring compare conll2003 --model minilm --losses softmax,as-softmax:delta=0.35:warmup=0.25,as-speed"""
 TUNE = """  sparring tune sst5 --loss as-softmax
   sparring tune clinc_oos --loss sparse-softmax --values k=5,10,20 --seeds 3"""
+PAPER = """  sparring paper
+  sparring paper table2 --tasks clinc_oos,sst5 --seeds 1 --dry-run
+  sparring paper figure2 --tasks languages --jobs 2 --save figures
+  sparring paper sparse table1 --scale full --mixed-precision bf16"""
 PREDICT = """  sparring predict runs/languages "Königreich Bayern"
   sparring predict runs/rte "A man sleeps." --pair "Nobody sleeps."
   cat lines.txt | sparring predict runs/mine --json"""
+REPORT = """  sparring report runs/languages
+  sparring report runs/sst5 runs/clinc_oos -o results.html --title "Two tasks, three seeds" --json"""
 
 
 if __name__ == "__main__":

@@ -149,11 +149,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(config: Config, folder: RunFolder, card: Scorecard | None, index: int) -> dict[str, Any] | None:
+def _work(config: Config, folder: RunFolder, card: Scorecard | None, chosen: tuple[int, ...] | None, index: int) -> dict[str, Any] | None:
     if _stopping.is_set():
         return None
     try:
-        return run(replace(plan(config, *open_task(config)), folder=folder, card=card), Wire(index))
+        return run(replace(plan(config, *open_task(config)), folder=folder, card=card, chosen=chosen), Wire(index))
     except KeyboardInterrupt:
         return None
 
@@ -167,7 +167,7 @@ def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars) -> list[dict[str
         with _without_interrupts():  # which workers inherit: the main process says when to stop
             for index, each in enumerate(plans):
                 if not each.folder.done:
-                    waiting[pool.submit(_work, _single(each).config, each.folder, each.card, index)] = index
+                    waiting[pool.submit(_work, _single(each).config, each.folder, each.card, each.chosen, index)] = index
         try:
             while waiting:
                 ended, _ = wait(waiting, timeout=EVERY, return_when=FIRST_COMPLETED)

@@ -26,6 +26,7 @@ class Plan:
     data: Data
     folder: RunFolder
     card: Scorecard | None = None  # one of the caller's own making, in place of the config's
+    chosen: tuple[int, ...] | None = None  # train on these samples only
 
     @property
     def name(self) -> str:

@@ -75,6 +75,8 @@ class Run:
             torch.set_num_threads(config.threads)
         self.path = plan.folder.path
         train = cut(data.train, config.n_train)
+        if plan.chosen is not None:
+            train = [train[i] for i in plan.chosen]
         dev, self.test = cut(data.dev, config.n_dev), cut(data.test, config.n_test)
         AcceleratorState._reset_state()  # the run before may have had another precision
         self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)

@@ -1,0 +1,29 @@
+"""The samples a finished run has not won."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.delta import delta_value
+from sparring.lab import models
+from sparring.lab.encode import Encoder
+from sparring.lab.errors import UserError
+from sparring.lab.evaluate import Evaluator
+from sparring.lab.plan import Plan
+from sparring.lab.runner import cut
+
+
+def hard_samples(plan: Plan) -> list[int]:
+    """Indices of the training samples, as the run cut them, in which the run's best model leaves an opponent within δ."""
+    config, data = plan.config, plan.data
+    net, tokenizer = models.load(plan.folder.model, data.kind)
+    length = config.max_length if tokenizer is None else tokenizer.model_max_length
+    assert length is not None
+    encoder = Encoder(data.kind, data.labels, tokenizer, length, plan.task.top_k)
+    loss = config.make_loss(1, schedule=False)
+    outcome = Evaluator(encoder, cut(data.train, config.n_train), loss).outcome(net)
+    delta: Any = loss.delta
+    hard = [i for i, margin in enumerate(outcome.margins) if margin <= delta_value(delta)]
+    if not hard:
+        raise UserError(f"{plan.folder.path}: every training sample is won; fewer epochs leave some")
+    return hard

@@ -1,0 +1,75 @@
+"""The page of results: what the records of studies come to, in words and tables. No number on it is typed by hand."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparring.lab.records import write
+from sparring.lab.study import claims
+from sparring.lab.study.results import Results, read_results
+from sparring.lab.study.studies import STUDIES
+from sparring.lab.tasks import UserError
+
+
+def make(records: Path, page: Path) -> None:
+    """From a folder of records, which --save wrote, to the page; pictures that lie beside the records are shown."""
+    paths = {path.stem.replace("_", " "): path for path in sorted(records.glob("*.jsonl"))}
+    found = [(name, read_results(paths[name])) for name in STUDIES if name in paths]
+    if not found:
+        raise UserError(f"{records}: no records of studies; sparring paper TABLE --save {records} writes them")
+    write(
+        page,
+        "\n".join([head(records), verdicts([each for _, each in found]), *(section(name, each, records, page) for name, each in found)]),
+    )
+
+
+def head(records: Path) -> str:
+    return f"""# The papers, rerun
+
+Made by `sparring paper page --records {records} --save …` from the records beside it; each table names what was run. The published
+numbers are BERT-base's on a GPU, with all the data; ours are of small networks and fewer samples on a processor, so it is differences
+between methods that can be compared, not their level. `sparring paper TABLE --scale full` is the papers' own setting."""
+
+
+def verdicts(results: Sequence[Results]) -> str:
+    found = [finding for each in results for finding in claims.findings(each)]
+    if not found:
+        return ""
+    n, counts = len(found), claims.tally(found)
+    seeds = max(len(each.of(task, method)) for each in results for task in each.tasks for method in each.methods(task))
+    return f"""
+## What reproduced
+
+Of {n} claims held against our runs, {counts[claims.YES]} reproduced, {counts[claims.NO]} did not, and of {counts[claims.OPEN]} nothing
+can be said: the difference is not larger than what {seeds} seeds let vary (paired t-test, p > {claims.LEVEL}). {_spread(results)}
+
+{claims.markdown(found)}"""
+
+
+def _spread(results: Sequence[Results]) -> str:
+    """How far seeds alone move a figure, and methods."""
+    for each in results:
+        if each.study == "table2":
+            words = []
+            for task in each.tasks:
+                figures = [each.figure(task, method, "") for method in each.methods(task)]
+                stds = [f["std"] for f in figures if f and f["std"] is not None]
+                means = [f["mean"] for f in figures if f]
+                if stds:
+                    words.append(f"{task} {statistics.mean(stds):.2f} ({min(means):.1f} to {max(means):.1f})")
+            if words:
+                return f"Points that seeds alone move a method by, and the range of all methods in percent: {', '.join(words)}."
+    return ""
+
+
+def section(name: str, results: Results, records: Path, page: Path) -> str:
+    study = STUDIES[name]
+    pictures = [
+        f"![{name}, {path.stem.rpartition('_')[2]}]({os.path.relpath(path, page.parent)})\n"
+        for path in sorted(records.glob(f"{name.replace(' ', '_')}_*.svg"))
+    ]
+    sheets = [sheet.markdown() for sheet in study.sheets(results)]
+    return "\n".join([f"\n## {name}: {study.about}\n", *sheets, *pictures])

@@ -1,0 +1,185 @@
+"""``sparring paper``: a table or figure of the papers, made again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from sparring.lab import show
+from sparring.lab.errors import MissingDataError
+from sparring.lab.jobs import remove, run_all
+from sparring.lab.records import plain, write, write_json
+from sparring.lab.study import page, scales
+from sparring.lab.study.estimate import estimate, words
+from sparring.lab.study.results import Results, read_results, record, write_results
+from sparring.lab.study.studies import STUDIES, Entry, Study, base_config, entries_of, find_study
+from sparring.lab.tables import Sheet
+from sparring.lab.tasks import UserError
+
+
+class Rerun:
+    """A study at a scale on some tasks."""
+
+    def __init__(
+        self, study: Study, *, scale: str = "small", tasks: Sequence[str] | None = None, seeds: int = 3, flags: dict[str, Any]
+    ) -> None:
+        if seeds < 1:
+            raise UserError(f"seeds must be at least 1, got {seeds}")
+        self.study, self.entries, self.missing = study, list[Entry](), list[str]()
+        self.words: dict[str, str] = {}
+        for name in study.tasks if tasks is None else tasks:
+            try:
+                config, task, data = base_config(name, scale, flags)
+            except MissingDataError as error:
+                if tasks is not None:  # asked for
+                    raise
+                self.missing.append(f"{name}: not here, left out ({error})")
+                continue
+            entries = entries_of(study, config, task, data, seeds)
+            self.entries += entries
+            self.words[task.name] = scales.words(entries[0].plan.config, data, scale)
+        if not self.entries:
+            raise UserError(f"{study.name}: none of its tasks is here; --data-dir says where data is, --tasks languages needs none")
+
+    def by_task(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.plan.task.name, []).append(entry)
+        return found
+
+    def run(self, jobs: int, console: Console) -> Results:
+        """Every run that is not there yet, then those that build on them."""
+        run_all([entry.plan for entry in self.entries], jobs, console)
+        entries = list(self.entries)
+        if self.study.then is not None:
+            entries += (further := self.study.then(self.entries))
+            run_all([entry.plan for entry in further], jobs, console)
+        return Results(self.study.name, [record(e.plan.folder, self.study.name, e.method) for e in entries], self.words)
+
+
+def print_plan(rerun: Rerun, jobs: int) -> None:
+    """The runs, what is done, and how long the others will take."""
+    rows, total = [], 0.0
+    for task, entries in rerun.by_task().items():
+        for name in dict.fromkeys(entry.method for entry in entries):
+            plans = [entry.plan for entry in entries if entry.method == name]
+            seeds = ", ".join(str(plan.config.seed) for plan in plans)
+            done = sum(plan.folder.done for plan in plans)
+            rows.append((task, name, plans[0].config.label, seeds, "done" if done == len(plans) else f"{done} of {len(plans)} done"))
+        total += _seconds(entries, jobs)
+    title = f"{rerun.study.name}: {rerun.study.about}"
+    show.console().print(show.table(title, ("task", "method", "trained as", "seeds", ""), rows, left=5))
+    for task, text in rerun.words.items():
+        print(f"{task}, {text}")
+    more = ", and then two more for each on a part of the data" if rerun.study.then else ""
+    print(f"{_n_todo(rerun)} runs to do{more}: {words(total)} with --jobs {jobs}" if _n_todo(rerun) else "all runs are done")
+
+
+def _n_todo(rerun: Rerun) -> int:
+    return sum(not entry.plan.folder.done for entry in rerun.entries)
+
+
+def _seconds(entries: Sequence[Entry], jobs: int) -> float:
+    todo = [entry.plan for entry in entries if not entry.plan.folder.done]
+    return estimate(todo).seconds / min(jobs, len(todo)) if todo else 0.0
+
+
+def print_sheets(sheets: Sequence[Sheet]) -> None:
+    console = show.console()
+    for sheet in sheets:
+        console.print(show.table(sheet.title, ("", *sheet.columns), sheet.rows()))
+        for note in sheet.notes:
+            console.print(note, style="dim", markup=False)
+
+
+def save(folder: Path, study: Study, results: Results, command: str) -> list[Path]:
+    """Tables as Markdown and JSON, figures as SVG, and the records that make them again."""
+    stem = folder / study.name.replace(" ", "_")
+    sheets = study.sheets(results)
+    made = [stem.with_suffix(".md"), stem.with_suffix(".json"), stem.with_suffix(".jsonl")]
+    write(made[0], f"# {study.name}: {study.about}\n\n" + "\n".join(sheet.markdown() for sheet in sheets) + f"\nMade by `{command}`.\n")
+    write_json(made[1], {"study": study.name, **_origin(results, command), "sheets": [sheet.json() for sheet in sheets]})
+    write_results(made[2], results)
+    if study.charts is None:
+        return made
+    from sparring.lab import charts  # altair, for those who draw
+
+    for name, chart in study.charts(results).items():
+        made.append(stem.with_name(f"{stem.name}_{name}.svg"))
+        charts.save(chart, made[-1])
+    return made
+
+
+def _origin(results: Results, command: str) -> dict[str, Any]:
+    """What made it, to make it again."""
+    seeds = sorted({each["seed"] for each in results.records})
+    return {"command": command, "commit": _commit(), "seeds": seeds, "machine": results.records[0]["machine"]}
+
+
+def _commit() -> str | None:
+    """Of this package, where it is run from its repository."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # not somebody else's repository around an installed package
+        return git("rev-parse", "--short", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def paper(options: Any, config_flags: dict[str, Any]) -> None:
+    """The command."""
+    if not options.study:
+        for study in STUDIES.values():
+            print(f"{study.name:<16} {study.about} ({', '.join(study.tasks)})")
+        return
+    if options.study == ["page"]:
+        if not options.records or not options.save:
+            raise UserError("page makes README.md of records: --records FOLDER --save FOLDER")
+        page.make(Path(options.records), Path(options.save) / "README.md")
+        return
+    studies = list(STUDIES.values()) if options.study == ["all"] else [find_study(options.study)]
+    command = shlex.join(["sparring", *sys.argv[1:]])
+    outputs = []
+    for study in studies:
+        if options.records:
+            results = read_results(Path(options.records))
+            if results.study != study.name:
+                raise UserError(f"{options.records}: records of {results.study}, not of {study.name}")
+        else:
+            rerun = Rerun(
+                study,
+                scale=options.size,
+                tasks=options.tasks.split(",") if options.tasks else None,
+                seeds=options.seeds,
+                flags=config_flags,
+            )
+            for text in rerun.missing:
+                print(text, file=sys.stderr)
+            if options.dry_run:
+                print_plan(rerun, options.jobs)
+                continue
+            if options.fresh:
+                remove([entry.plan.folder for entry in rerun.entries], cpu=config_flags.get("device") == "cpu")
+            if _n_todo(rerun):
+                seconds = sum(_seconds(entries, options.jobs) for entries in rerun.by_task().values())
+                print(f"{study.name}: {_n_todo(rerun)} runs to do, {words(seconds)} with --jobs {options.jobs}", file=sys.stderr)
+            results = rerun.run(options.jobs, show.console(stderr=True))
+        sheets = study.sheets(results)
+        outputs.append({"study": study.name, "about": study.about, "sheets": [sheet.json() for sheet in sheets]})
+        if not options.json:
+            print_sheets(sheets)
+        if options.save:
+            for path in save(Path(options.save), study, results, command):
+                print(path, file=sys.stderr)
+    if options.json and outputs:
+        print(json.dumps(plain(outputs[0] if len(outputs) == 1 else outputs), indent=2, ensure_ascii=False))

@@ -1,0 +1,91 @@
+"""What tables and figures are made from: of each run its summary, and thinned curves. Small enough to be committed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sparring.lab.errors import UserError
+from sparring.lab.evaluate import N_BINS
+from sparring.lab.records import RunFolder, read_lines, write_lines
+from sparring.lab.summaries import spread
+
+POINTS = 60  # of a curve over training
+Record = dict[str, Any]
+
+
+def record(folder: RunFolder, study: str, method: str) -> Record:
+    """A finished run, for a study in which it goes by a name."""
+    summary = folder.summary()
+    metric, steps = summary["metric"], folder.lines("steps")
+    return {
+        "study": study,
+        "method": method,
+        **{name: value for name, value in summary.items() if name != "folder"},
+        "machine": folder.read("machine"),
+        "n_test": folder.read("data")["sizes"]["test"],
+        "steps": _thinned(steps, ("step", "loss", "won_share")),
+        "evaluations": [{"step": e["step"], "loss": e["loss"], "value": e[metric]} for e in folder.lines("evaluations")],
+        "margins": histogram([line["margin"] for line in folder.lines("predictions") if line.get("margin") is not None]),
+    }
+
+
+def _thinned(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, float]]:
+    """At most ``POINTS`` of them, each the mean of its neighbours."""
+    size = max(1, -(-len(lines) // POINTS))
+    parts = [lines[i : i + size] for i in range(0, len(lines), size)]
+    return [{name: statistics.mean(line[name] for line in part) for name in names} for part in parts]
+
+
+def histogram(values: Sequence[float]) -> list[int]:
+    """Counts of margins, in ``N_BINS`` bins from -1 to 1."""
+    counts = [0] * N_BINS
+    for value in values:
+        counts[min(N_BINS - 1, max(0, int((value + 1) / 2 * N_BINS)))] += 1
+    return counts
+
+
+class Results:
+    """The records of one study."""
+
+    def __init__(self, study: str, records: Sequence[Record], words: dict[str, str]) -> None:
+        self.study, self.records, self.words = study, list(records), words  # words: what is said of a task's runs
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(dict.fromkeys(each["task"] for each in self.records))
+
+    def methods(self, task: str | None = None) -> list[str]:
+        return list(dict.fromkeys(each["method"] for each in self.records if task in (None, each["task"])))
+
+    def of(self, task: str, method: str) -> list[Record]:
+        """One for each seed."""
+        return [each for each in self.records if (each["task"], each["method"]) == (task, method)]
+
+    def figure(self, task: str, method: str, name: str) -> dict[str, Any] | None:
+        """A figure on test, mean and spread over seeds, in percent. ``micro_f1`` of one label each is accuracy."""
+        values = []
+        for each in self.of(task, method):
+            figures = each["test"] or each["dev"]
+            values.append(100 * figures[name if name in figures else "accuracy" if name == "micro_f1" else each["metric"]])
+        return spread(values)
+
+    def over_seeds(self, task: str, method: str, name: str) -> dict[str, Any] | None:
+        """A number of the summaries."""
+        return spread([each[name] for each in self.of(task, method) if each[name] is not None])
+
+
+def write_results(path: Path, results: Results) -> None:
+    write_lines(path, [{"words": results.words, "study": results.study}, *results.records])
+
+
+def read_results(path: Path) -> Results:
+    """What `write_results` wrote."""
+    try:
+        head, *records = read_lines(path)
+        return Results(head["study"], records, head["words"])
+    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: no records of a study ({error}); sparring paper writes them with --save") from None

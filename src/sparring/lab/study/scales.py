@@ -1,0 +1,66 @@
+"""How large a rerun of the papers is: ``full`` is the papers' own setting, for a GPU; ``small`` fits two cores and an afternoon.
+
+Small runs use encoders that install as wheels, cut to their first layers, with frozen embeddings; fewer samples and epochs. What is
+set is the same for every method of a task.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparring.lab import paper
+from sparring.lab.tasks.base import Data, Task, UserError
+
+SCALES = ("small", "full")
+EVALUATIONS = 15  # looks at dev in a run: Table 4 correlates over them
+
+_BERT = {"model": "bert-base-cased"}
+_ENGLISH = {"model": "minilm", "layers": 1, "freeze_embeddings": True, "lr": 1e-3, "batch_size": 32, "n_dev": 500}
+_CHINESE = {**_ENGLISH, "model": "m3e-small"}
+_GLUE = {**_ENGLISH, "pooling": "mean", "lr": 5e-4, "n_train": 1500, "epochs": 6, "max_length": 64}
+
+SMALL: dict[str, dict[str, Any]] = {  # a minute or so for each run
+    "sst5": {**_ENGLISH, "pooling": "mean", "lr": 5e-4, "batch_size": 16, "n_train": 1500, "epochs": 7},
+    "clinc_oos": {**_ENGLISH, "n_train": 3000, "epochs": 8},
+    "conll2003": {**_ENGLISH, "n_train": 1500, "epochs": 8},
+    "sighan2015": {**_CHINESE, "lr": 5e-4, "batch_size": 16, "n_train": 800, "epochs": 5, "max_length": 64, "n_dev": 200},
+    "eurlex": {**_ENGLISH, "epochs": 8, "max_length": 64},
+    "wos": {**_ENGLISH, "epochs": 8, "max_length": 64},
+    "reuters21578": {**_ENGLISH, "n_train": 1000, "epochs": 6, "max_length": 64},
+    "rcv1": {**_ENGLISH, "n_train": 1000, "epochs": 6, "max_length": 64},
+    "iflytek": {**_CHINESE, "n_train": 1500, "epochs": 6, "max_length": 64},
+    "languages": {"epochs": 4, "n_train": 4000, "n_dev": 500},
+    **dict.fromkeys([name for name in paper.GLUE["Softmax"] if name != "Avg"], _GLUE),
+}
+
+
+def config_of(task: Task, scale: str) -> dict[str, Any]:
+    """A task's settings at a scale."""
+    if scale == "small":
+        return dict(SMALL.get(task.name, {}))
+    if scale != "full":
+        raise UserError(f'no scale "{scale}"; there are {", ".join(SCALES)}')
+    trained: dict[str, Any] = {name: row[task.name] for name, row in paper.TRAINING.items() if task.name in row}
+    if task.name == "sighan2015":
+        return {"model": "hfl/chinese-roberta-wwm-ext", **trained}
+    if task.name in paper.GLUE["Softmax"]:
+        return {**_BERT, "epochs": 10, "batch_size": 32, "lr": 2e-5}  # within Liu et al.'s ranges
+    if task.name in ("rcv1", "iflytek"):  # of the Sparse-Softmax paper alone, which names no learning rate
+        rows = {name: row[task.name] for name, row in paper.SPARSE_TRAINING.items()}
+        return {"model": "bert-base-chinese" if task.name == "iflytek" else "bert-base-uncased", **rows, "lr": 2e-5}
+    return {**_BERT, **trained}
+
+
+def words(config: Any, data: Data, scale: str) -> str:
+    """What a table says of its runs."""
+    n = len(data.train) if config.n_train is None else min(config.n_train, len(data.train))
+    parts = [
+        f"{config.model}"
+        + (f", first {config.layers} layer(s)" if config.layers else "")
+        + (", frozen embeddings" if config.freeze_embeddings else ""),
+        f"{n:,} of {len(data.train):,} samples",
+        f"{config.epochs} epochs of batches of {config.batch_size}",
+        f"lr {config.lr:g}",
+        f"texts cut at {config.max_length} tokens",
+    ]
+    return f"{scale} scale: " + ", ".join(parts)

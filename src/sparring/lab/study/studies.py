@@ -1,0 +1,174 @@
+"""The papers' tables and figures: which runs each needs, and what is made of them.
+
+study ─► plans ─► runs ─► records ─► sheets and charts
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sparring.lab import figures, paper, tables
+from sparring.lab.config import Config
+from sparring.lab.plan import Plan, open_task, plan
+from sparring.lab.records import RunFolder
+from sparring.lab.study import scales
+from sparring.lab.study.methods import ALL_NAMES, Method, method, methods
+from sparring.lab.study.results import Results
+from sparring.lab.tables import Sheet
+from sparring.lab.tasks import UserError, get_task
+from sparring.lab.tasks.base import Data, Task
+
+GLUE = tuple(name for name in paper.GLUE["Softmax"] if name != "Avg")
+TEXTS = tuple(paper.SECONDS)  # the tasks of Tables 2 to 4
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a study."""
+
+    method: str
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or a figure."""
+
+    name: str
+    about: str
+    tasks: tuple[str, ...]  # the paper's
+    methods: Callable[[Task], list[Method]]
+    sheets: Callable[[Results], list[Sheet]]
+    charts: Callable[[Results], dict[str, Any]] | None = None  # by name
+    then: Callable[[Sequence[Entry]], list[Entry]] | None = None  # further runs, planned once the first are done
+
+
+def _of(*names: str) -> Callable[[Task], list[Method]]:
+    return lambda task: methods(names, task.name, task.kind)
+
+
+def _varied(name: str, key: str, values: Sequence[float], *others: str) -> Callable[[Task], list[Method]]:
+    """A method with one setting varied, by names such as ``k=10``; and others as they are."""
+
+    def made(task: Task) -> list[Method]:
+        points = [(value, method(name, task.name, task.kind, **{key: value})) for value in values]
+        return [
+            *methods(others, task.name, task.kind),
+            *(Method(f"{key}={value:g}", each.words) for value, each in points if each is not None),
+        ]
+
+    return made
+
+
+def _variant(task: Task) -> list[Method]:
+    """Figure 5: a margin between logits, and the two lines it is compared with."""
+    if task.kind == "multi-label":
+        raise UserError(f"figure5 is about losses with one target; {task.name} is multi-label")
+    points = [Method(f"margin={margin}", f"as-logit:margin={margin}") for margin in paper.LOGIT_MARGINS]
+    return [*methods(("Softmax", "AS-Softmax"), task.name, task.kind), *points]
+
+
+def hard_and_random(entries: Sequence[Entry]) -> list[Entry]:
+    """Table 7: softmax on the samples that AS-Softmax has not won at the end, and on as many random ones."""
+    from sparring.lab.study.hard import hard_samples
+
+    further = []
+    for entry in entries:
+        made, config = entry.plan, entry.plan.config
+        hard = hard_samples(made)
+        n = len(made.data.train) if config.n_train is None else min(config.n_train, len(made.data.train))
+        chosen = {"Hard samples": hard, "Random samples": sorted(random.Random(config.seed).sample(range(n), len(hard)))}
+        loss = "multilabel-softmax" if made.task.kind == "multi-label" else "softmax"
+        base = plan(config.replace(loss=loss, delta=None, warmup=None), made.task, made.data)
+        for name, indices in chosen.items():
+            path = base.folder.path
+            named = path.parent.with_name(f"{name.split()[0].lower()}-of-{made.folder.path.parent.name}") / path.name
+            further.append(Entry(name, replace(base, folder=RunFolder(named), chosen=tuple(indices))))
+    return further
+
+
+STUDIES = {
+    study.name: study
+    for study in (
+        Study("table2", "quality of all methods", TEXTS, _of(*ALL_NAMES), tables.table2),
+        Study("table3", "training time against softmax", TEXTS, _of(*(name for name in ALL_NAMES if name != "T-Softmax")), tables.table3),
+        Study("table4", "correlation of loss and quality on dev", TEXTS, _of(*paper.CORRELATION), tables.table4),
+        Study("table7", "hard samples against random ones", ("sst5",), _of("AS-Softmax"), tables.table7, then=hard_and_random),
+        Study("table8", "GLUE", GLUE, _of("Softmax", "AS-Softmax"), tables.table8),
+        Study("figure1", "won share over training", ("clinc_oos",), _of("AS-Softmax"), figures.won, figures.won_chart),
+        Study(
+            "figure2",
+            "quality against δ",
+            ("sst5", "conll2003"),
+            _varied("AS-Softmax", "delta", paper.DELTAS, "Softmax"),
+            figures.delta,
+            figures.delta_chart,
+        ),
+        Study("figure3", "quality and loss on dev over training", ("sst5",), _of(*paper.CORRELATION), figures.dev, figures.dev_chart),
+        Study(
+            "figure4", "distribution of p_margin on test", ("sst5",), _of("Softmax", "AS-Softmax"), figures.margins, figures.margins_chart
+        ),
+        Study("figure5", "the logit-margin variant against its margin", ("sst5",), _variant, figures.variant, figures.variant_chart),
+        Study(
+            "sparse table1",
+            "Sparse-Softmax: text classification",
+            ("wos", "clinc_oos", "rcv1", "iflytek"),
+            _varied("Sparse-Softmax", "k", paper.SIZES, "Softmax"),
+            tables.sparse_table1,
+        ),
+        Study(
+            "sparse figure1",
+            "Sparse-Softmax: training loss",
+            ("wos", "clinc_oos", "rcv1", "iflytek"),
+            _varied("Sparse-Softmax", "k", paper.SIZES, "Softmax"),
+            figures.losses,
+            figures.losses_chart,
+        ),
+        Study(
+            "sparse figure2",
+            "Sparse-Softmax: micro F1 against k",
+            ("iflytek", "clinc_oos"),
+            _varied("Sparse-Softmax", "k", paper.SIZES, "Softmax"),
+            figures.sizes,
+            figures.sizes_chart,
+        ),
+    )
+}
+
+
+def find_study(words: Sequence[str]) -> Study:
+    """``table2``, ``sparse table1``; also ``table-2`` and ``Figure 3``."""
+    name = " ".join(words).lower().replace("-", "")
+    for study in STUDIES.values():
+        if study.name.replace(" ", "") == name.replace(" ", ""):
+            return study
+    raise UserError(f'no table or figure "{" ".join(words)}"; there are {", ".join(STUDIES)}')
+
+
+def base_config(name: str, scale: str, flags: dict[str, Any]) -> tuple[Config, Task, Data]:
+    """A task's config at a scale, with the user's flags on top: plain loops, as the papers had them, and looks at dev for Table 4."""
+    task = get_task(name)
+    config = Config(**{"task": task.name, "speed": "off", **scales.config_of(task, scale), **flags})
+    task, data = open_task(config)
+    if config.eval_every is None:
+        filled = plan(config, task, data, strict=False).config
+        n = len(data.train) if filled.n_train is None else min(filled.n_train, len(data.train))
+        assert filled.epochs is not None and filled.batch_size is not None  # noqa: PT018, resolved
+        n_batches = filled.epochs * -(-n // filled.batch_size)
+        config = config.replace(eval_every=max(1, -(-n_batches // scales.EVALUATIONS)))
+    return config, task, data
+
+
+def entries_of(study: Study, config: Config, task: Task, data: Data, n_seeds: int) -> list[Entry]:
+    """The runs of a study on a task: seed by seed, methods in turn."""
+    wanted = study.methods(task)
+    if task.kind == "multi-label" or len(data.labels) < 150:  # keeping more classes than there are is softmax
+        wanted = [each for each in wanted if not (each.name.startswith("k=") and int(each.name[2:]) >= len(data.labels))]
+    return [
+        Entry(each.name, plan(config.replace(seed=config.seed + i).with_contestant(each.words), task, data, strict=False))
+        for i in range(n_seeds)
+        for each in wanted
+    ]

@@ -1,0 +1,171 @@
+"""The papers' tables, ours beside the published."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sparring.lab import paper
+from sparring.lab.study.results import Results
+
+FIGURES = {"eurlex": ("macro_f1", "micro_f1"), "wos": ("macro_f1", "micro_f1")}  # where a table has two
+
+
+class Cell(NamedTuple):
+    """One number of a table, and what the paper has there."""
+
+    row: str
+    column: str
+    ours: dict[str, Any] | None  # mean, std, values
+    published: float | None
+    form: str = "{:.2f}"
+
+    def words(self) -> tuple[str, str]:
+        if self.ours is None:
+            mine = "–"
+        else:
+            mine = self.form.format(self.ours["mean"])
+            if self.ours["std"] is not None:
+                mine += f" ± {self.form.replace('+', '').replace('%', '').format(self.ours['std'])}"
+        return mine, "–" if self.published is None else self.form.format(self.published)
+
+
+class Sheet(NamedTuple):
+    """A table: cells, and what a reader should know."""
+
+    title: str
+    cells: list[Cell]
+    notes: list[str]
+
+    @property
+    def columns(self) -> list[str]:
+        return [words for name in self._names("column") for words in (name, "paper")]
+
+    def rows(self) -> list[list[str]]:
+        found = {(cell.row, cell.column): cell.words() for cell in self.cells}
+        none = ("–", "–")
+        return [[row, *(w for c in self._names("column") for w in found.get((row, c), none))] for row in self._names("row")]
+
+    def markdown(self) -> str:
+        header = ["", *self.columns]
+        rule = ["---", *("---:" for _ in self.columns)]
+        lines = "".join(f"| {' | '.join(row)} |\n" for row in [header, rule, *self.rows()])
+        return f"**{self.title}**\n\n{lines}\n" + "".join(f"- {note}\n" for note in self.notes)
+
+    def json(self) -> dict[str, Any]:
+        return {"title": self.title, "notes": self.notes, "cells": [cell._asdict() for cell in self.cells]}
+
+    def _names(self, field: str) -> list[str]:
+        return list(dict.fromkeys(getattr(cell, field) for cell in self.cells))
+
+
+def notes_of(results: Results, *more: str) -> list[str]:
+    """What was run, task by task; then what else is to be said."""
+    n_seeds = {len(results.of(task, method)) for task in results.tasks for method in results.methods(task)}
+    seeds = f"{min(n_seeds)} to {max(n_seeds)}" if len(n_seeds) > 1 else f"{min(n_seeds)}"
+    return [*(f"{task}, {results.words[task]}" for task in results.tasks), f"{seeds} seed(s); ± is the standard deviation over them", *more]
+
+
+def figures_of(results: Results, task: str) -> Sequence[str]:
+    return FIGURES.get(task, (results.of(task, results.methods(task)[0])[0]["metric"],))
+
+
+def published(rows: paper.Table, method: str, task: str, figure: str) -> float | None:
+    row = rows.get(method, {})
+    return row.get(task, row.get(f"{task}.{figure}"))
+
+
+def column(task: str, figure: str) -> str:
+    return f"{task} {figure.replace('_', ' ').replace('f1', 'F1')}"
+
+
+def quality(title: str, rows: paper.Table, results: Results, *notes: str, both: bool = False) -> Sheet:
+    """Figures on test; ``both``: macro and micro F1 of every task."""
+    cells = [
+        Cell(method, column(task, figure), results.figure(task, method, figure), published(rows, method, task, figure))
+        for task in results.tasks
+        for figure in (("macro_f1", "micro_f1") if both else figures_of(results, task))
+        for method in results.methods(task)
+    ]
+    return Sheet(title, cells, notes_of(results, *notes))
+
+
+def table2(results: Results) -> list[Sheet]:
+    sheets = [quality("Table 2: quality on test, in percent", paper.QUALITY, results, "the paper's numbers are BERT-base's")]
+    if any(task in paper.QUALITY_ROBERTA["Softmax"] for task in results.tasks):
+        cells = [
+            Cell(method, column(task, figures_of(results, task)[0]), results.figure(task, method, ""), paper.QUALITY_ROBERTA[method][task])
+            for task in results.tasks
+            for method in results.methods(task)
+            if task in paper.QUALITY_ROBERTA.get(method, {})
+        ]
+        sheets.append(Sheet("Table 2 with RoBERTa (the paper's)", cells, ["ours as above"]))
+    return sheets
+
+
+def table3(results: Results) -> list[Sheet]:
+    """Seconds of training; of the others the percentage more than softmax, seed by seed."""
+    cells = []
+    for task in results.tasks:
+        base = {each["seed"]: each["seconds"] for each in results.of(task, "Softmax")}
+        cells.append(Cell("Softmax (seconds)", task, results.over_seeds(task, "Softmax", "seconds"), paper.SECONDS.get(task), "{:.0f}"))
+        for method in results.methods(task):
+            if method != "Softmax":
+                ratios = [100 * (each["seconds"] / base[each["seed"]] - 1) for each in results.of(task, method) if each["seed"] in base]
+                ours = {"mean": statistics.median(ratios), "std": None, "values": ratios} if ratios else None
+                cells.append(Cell(method, task, ours, paper.TIME.get(method, {}).get(task), "{:+.0f}%"))
+    notes = ("training alone, evaluations left out; the others: percent more than softmax with the same seed, median over seeds",)
+    return [Sheet("Table 3: training time", cells, notes_of(results, *notes))]
+
+
+def table4(results: Results) -> list[Sheet]:
+    cells = [
+        Cell(method, task, results.over_seeds(task, method, "correlation"), paper.CORRELATION.get(method, {}).get(task), "{:.3f}")
+        for task in results.tasks
+        for method in results.methods(task)
+    ]
+    n = max(len(each["evaluations"]) for each in results.records)
+    title = "Table 4: Pearson correlation of loss and quality on dev, over training (-1 is best)"
+    return [Sheet(title, cells, notes_of(results, f"over the {n} looks at dev of a run, each method by its own loss"))]
+
+
+def table7(results: Results) -> list[Sheet]:
+    """Softmax trained on the samples AS-Softmax had not won at the end, and on as many random ones."""
+    names = [name for name in results.methods() if name in paper.HARD_SAMPLES]
+    cells = [
+        Cell(
+            name,
+            column(task, figures_of(results, task)[0]),
+            results.figure(task, name, ""),
+            paper.HARD_SAMPLES[name] if task == "sst5" else None,
+        )
+        for task in results.tasks
+        for name in names
+    ]
+    shares = ", ".join(f"{task} {_hard_share(results, task):.0%}" for task in results.tasks)
+    note = f"hard: training samples that AS-Softmax's best model on dev has not won; share: {shares} (paper: {paper.HARD_SHARE:.0%})"
+    return [Sheet("Table 7: softmax on hard samples and on as many random ones", cells, notes_of(results, note))]
+
+
+def _hard_share(results: Results, task: str) -> float:
+    n = results.of(task, "AS-Softmax")[0]["n_samples"]
+    return float(statistics.mean(each["n_samples"] / n for each in results.of(task, "Hard samples")))
+
+
+def table8(results: Results) -> list[Sheet]:
+    (sheet,) = [
+        quality(
+            "Table 8: GLUE, in percent", paper.GLUE, results, "on dev, where GLUE keeps the labels of test to itself; δ = 0.3 throughout"
+        )
+    ]
+    for method in ("Softmax", "AS-Softmax"):
+        found = [cell.ours["mean"] for cell in sheet.cells if cell.row == method and cell.ours]
+        mean = {"mean": statistics.mean(found), "std": None, "values": found} if found else None
+        whole = set(results.tasks) == set(paper.GLUE[method]) - {"Avg"}
+        sheet.cells.append(Cell(method, "mean" if whole else f"mean of {len(found)}", mean, paper.GLUE[method]["Avg"] if whole else None))
+    return [sheet]
+
+
+def sparse_table1(results: Results) -> list[Sheet]:
+    return [quality("Sparse-Softmax, Table 1: text classification, in percent", paper.SPARSE_QUALITY, results, both=True)]

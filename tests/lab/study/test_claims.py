@@ -1,0 +1,76 @@
+"""Verdicts on the papers' claims, on records made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparring import cli
+from sparring.lab.study import claims
+from sparring.lab.study.claims import NO, OPEN, YES, verdict
+from sparring.lab.study.results import Results, write_results
+from sparring.lab.summaries import difference
+from tests.lab.study.test_studies import one
+
+
+def scored(method: str, *scores: float, **values: Any) -> list[dict[str, Any]]:
+    return [one(method, seed, test={"accuracy": score}, **values) for seed, score in enumerate(scores)]
+
+
+def of(study: str, *groups: list[dict[str, Any]]) -> Results:
+    return Results(study, [each for group in groups for each in group], {"sst5": "small scale"})
+
+
+def test_difference_is_paired() -> None:
+    gap = difference({0: 2.0, 1: 3.1, 2: 4.0, 9: 0.0}, {0: 1.0, 1: 2.0, 2: 3.0})
+    assert gap is not None
+    assert (gap.n, round(gap.mean, 3)) == (3, 1.033)
+    assert gap.p is not None
+    assert gap.p < 0.01
+    assert verdict(gap) == YES
+    assert verdict(gap, -1) == NO
+
+
+def test_two_seeds_allow_no_verdict() -> None:
+    gap = difference({0: 2.0, 1: 3.1}, {0: 1.0, 1: 2.0})
+    assert gap is not None
+    assert (gap.p, verdict(gap)) == (None, OPEN)
+    assert difference({0: 1.0}, {1: 1.0}) is None
+
+
+@pytest.mark.parametrize(("softmax", "verdict"), [((0.50, 0.51, 0.52), YES), ((0.60, 0.612, 0.62), NO), ((0.50, 0.58, 0.54), OPEN)])
+def test_better_than_softmax(softmax: tuple[float, ...], verdict: str) -> None:
+    better, _ = claims.findings(of("table2", scored("Softmax", *softmax), scored("AS-Softmax", 0.53, 0.545, 0.55)))
+    assert better.claim == "AS-Softmax is better than softmax by +1.22 points"
+    assert better.verdict == verdict
+
+
+def test_best_of_all() -> None:
+    _, best = claims.findings(of("table2", scored("Softmax", 0.5, 0.51, 0.52), scored("AS-Softmax", 0.4, 0.41, 0.425)))
+    assert (best.verdict, best.found) == (NO, "it is number 2 of 2; the best is Softmax (51.00)")
+
+
+def test_time() -> None:
+    slow, fast = ([one(m, seed, seconds=s + seed) for seed in range(3)] for m, s in (("Softmax", 20.0), ("AS-Speed", 16.0)))
+    (found,) = claims.findings(of("table3", slow, fast))
+    assert (found.claim, found.verdict) == ("AS-Speed takes less time than softmax (-22 %)", YES)
+    assert found.found.startswith("-19.08 % of softmax's time")
+
+
+def test_page(tmp_path: Path) -> None:
+    write_results(
+        tmp_path / "in" / "table2.jsonl", of("table2", scored("Softmax", 0.5, 0.51, 0.52), scored("AS-Softmax", 0.53, 0.545, 0.55))
+    )
+    (tmp_path / "in" / "table2_sst5.svg").write_text("<svg/>")
+    assert cli.main(["paper", "page", "--records", str(tmp_path / "in"), "--save", str(tmp_path)]) == 0
+    page = (tmp_path / "README.md").read_text()
+    assert "Of 2 claims held against our runs, 2 reproduced, 0 did not" in page
+    assert "| AS-Softmax | 54.17 ± 1.04 | 53.12 |" in page
+    assert "(in/table2_sst5.svg)" in page
+
+
+def test_page_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["paper", "page", "--records", str(tmp_path), "--save", str(tmp_path)]) == 1
+    assert "no records of studies" in capsys.readouterr().err
