@@ -60,7 +60,7 @@ def _check_indices(target: Tensor, rows: torch.Size, n_classes: int, weight: Ten
         raise ValueError(f"target is {_dtype(target)}, expected integer class indices: target.long()")
     if weight is not None and weight.shape != (n_classes,):
         raise ValueError(f"weight has shape {_shape(weight)}, expected ({n_classes},): one weight per class")
-    _check_class_values(target, n_classes, ignore_index)
+    check_class_values(target, n_classes, ignore_index)
 
 
 def check_linear_input(
@@ -114,7 +114,8 @@ def _values_readable(x: Tensor) -> bool:
     return x.is_cpu and x.numel() > 0 and not torch.compiler.is_compiling()
 
 
-def _check_class_values(target: Tensor, n_classes: int, ignore_index: int) -> None:
+def check_class_values(target: Tensor, n_classes: int, ignore_index: int) -> None:
+    """Every index is a class, or ignored; looked at on CPU only."""
     if not _values_readable(target):
         return
     try:

@@ -217,8 +217,8 @@ def test_tensor_subclasses_see_every_operation() -> None:
 def test_the_path_of_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU here: what a GPU would run in torch operations, run on CPU."""
 
-    def elsewhere(*args: object, **kwargs: object) -> kernels.Outcome:
-        return kernels._on_device(*args, **kwargs, chunk=strong.chunk)
+    def elsewhere(*args: object) -> kernels.Outcome:
+        return kernels._on_device(*args[:-1], chunk=strong.chunk)  # but for n_classes
 
     for delta in (0.3, 1.0):
         x, weight, bias, target = batch(100, 8, 60)
@@ -249,3 +249,27 @@ def test_no_small_chunk_at_the_end(n_rows: int, n_free: int, chunks: list[int]) 
         made.append(passes._next(n_rows, n_free))
         n_rows -= made[-1]
     assert made == chunks
+
+
+@pytest.mark.parametrize("n_classes", [10, 33, 48])
+def test_a_row_without_any_probability(n_classes: int) -> None:
+    """All logits -inf: every class alike, and none of those that fill up the row."""
+    x, weight, bias, target = batch(60, 6, n_classes)
+    bias.fill_(-torch.inf)
+    found = []
+    for fused in (True, False):
+        w = weight.clone().requires_grad_()
+        if fused:
+            loss = SF.linear_as_softmax_loss(x, w, target, linear_bias=bias, chunk_rows=16)
+        else:
+            loss = SF.as_softmax_loss(F.linear(x, w, bias), target)
+        found.append((loss.detach(), *torch.autograd.grad(loss, w)))
+    for mine, true in zip(*found, strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+def test_a_class_that_is_not_there_is_refused_when_compiled() -> None:
+    """Eleven classes in rows of sixteen."""
+    x, weight, _, _ = batch(4, 6, 11)
+    with pytest.raises(ValueError, match="target 12 is out of range for 11 classes"):
+        torch.compile(SF.linear_as_softmax_loss, backend="eager")(x, weight, torch.tensor([1, 2, 12, 3]))

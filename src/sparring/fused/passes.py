@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sparring.checks import check_class_values
 from sparring.fused.gradients import Gradients, Needs
 from sparring.fused.head import RULES, Head
 from sparring.fused.kernels import outcome
@@ -90,6 +91,8 @@ def solve(
     with torch.autocast(x.device.type, enabled=False):
         x, weight, bias = x.to(head.dtype), weight.to(head.dtype), bias if bias is None else bias.to(head.dtype)
         n_rows, n_classes, dtype = len(x), len(weight), at_least_float32(x.dtype)
+        if target.dim() == 1:  # torch.compile and vmap could not look; a class that is not there must not be one that fills up a row
+            check_class_values(target, n_classes, head.ignore_index)
         step, size = chunk_sizes(x.shape, n_classes, head.chunk_rows, on_cpu=x.is_cpu)
         value, active = x.new_empty(n_rows, dtype=dtype), x.new_empty(n_rows, dtype=torch.bool)
         gradients = Gradients(x, weight, coefficient, needs)
@@ -104,7 +107,7 @@ def solve(
             logits[:, n_classes:] = -torch.inf
             for part in logits.split(size):
                 rows, n = slice(start, start + len(part)), len(part)
-                value[rows], active[rows], blocks = outcome(part, target[rows], head, work[:n], any(needs))
+                value[rows], active[rows], blocks = outcome(part, target[rows], head, work[:n], any(needs), n_classes)
                 for block in blocks:
                     index = torch.arange(n, device=x.device) if block.rows is None else block.rows
                     if not len(index):
@@ -143,7 +146,8 @@ def chunk_sizes(shape: Sequence[int], n_classes: int, chunk_rows: int | None, *,
     """Rows of a chunk, enough for the products to be worth their passes over the weights; and of a part of it that is looked at at once:
     few megabytes on CPU, to stay in the cache, everything elsewhere. `shape`: of the input."""
     n_rows, n_features = shape
-    large = max(CHUNK_ROWS, 3 * n_features // 5, CHUNK_SIZE // n_classes) if on_cpu else max(256, 2**24 // n_classes)
+    wide = min(3 * n_features // 5, KEPT_SIZE // n_classes)  # the logits of a chunk take less than the weights, and may be kept
+    large = max(CHUNK_ROWS, wide, CHUNK_SIZE // n_classes) if on_cpu else max(256, 2**24 // n_classes)
     step = min(max(1, n_rows), chunk_rows or large)
     return step, min(step, max(PART_ROWS, 2**20 // n_classes)) if on_cpu else step
 

@@ -84,14 +84,16 @@ def fight(
     *,
     with_grad: bool = True,
     touch: bool = False,
+    n_classes: int | None = None,
 ) -> Fight:
     """Losses of all rows, and gradients of those that fight. logits (n, C), C > 1.
 
     Works in `logp` and `out`, two (n, C) buffers; the gradients lie in one of them. `out` may be the logits themselves, if nobody needs
-    them any more. `touch`: write to `out` first, with all threads, since it is fresh memory.
+    them any more. `touch`: write to `out` first, with all threads, since it is fresh memory. `n_classes`: the columns after so many are no
+    classes, and -inf.
     """
     index = target[:, None]
-    logp_t = _log_softmax(logits, index, logp)
+    logp_t = _log_softmax(logits, index, logp, n_classes)
     lower, upper = rule.bounds()
     if logp_t.max() <= lower and valid.all():  # all plain: an untrained model, or warm-up
         if with_grad:
@@ -116,11 +118,13 @@ def fight(
     return Fight(value, plain.index_fill_(0, scan, True), rows, n_plain, done)
 
 
-def _log_softmax(logits: Tensor, index: Tensor, out: Tensor) -> Tensor:
-    """log p into `out`; log p_t. Infinite logits are made finite where they are met."""
+def _log_softmax(logits: Tensor, index: Tensor, out: Tensor, n_classes: int | None) -> Tensor:
+    """log p into `out`; log p_t. Infinite logits of classes are made finite where they are met."""
     logp_t = torch.log_softmax(logits, dim=1, dtype=out.dtype, out=out).gather(1, index)
     if math.isnan(logp_t.sum()):
-        logp_t = torch.log_softmax(finite(logits), dim=1, out=out).gather(1, index)
+        clean = finite(logits)
+        clean[:, n_classes or logits.shape[1] :] = -torch.inf
+        logp_t = torch.log_softmax(clean, dim=1, out=out).gather(1, index)
     return logp_t
 
 
