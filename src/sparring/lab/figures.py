@@ -74,7 +74,10 @@ def _best(results: Results, key: str, figure: str | None) -> list[str]:
     for task in results.tasks:
         name = figure or figures_of(results, task)[0]
         points = {m: results.figure(task, m, name) for m in results.methods(task) if m.startswith(f"{key}=")}
-        best = max(points, key=lambda m: points[m]["mean"])  # type: ignore[index]
+        there = {m: found["mean"] for m, found in points.items() if found}
+        if not there:
+            continue
+        best = max(there, key=lambda m: there[m])
         words.append(f"{task}: highest at {best} (on test; a choice would be made on dev)")
     return words
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sparring.lab import paper
 from sparring.lab.study.results import Results
+from sparring.lab.tasks import get_task, known
 
 FIGURES = {"eurlex": ("macro_f1", "micro_f1"), "wos": ("macro_f1", "micro_f1")}  # where a table has two
 
@@ -39,13 +40,18 @@ class Sheet(NamedTuple):
     notes: list[str]
 
     @property
+    def _width(self) -> int:
+        """Two columns for each, where the paper has a number in any."""
+        return 2 if any(cell.published is not None for cell in self.cells) else 1
+
+    @property
     def columns(self) -> list[str]:
-        return [words for name in self._names("column") for words in (name, "paper")]
+        return [words for name in self._names("column") for words in (name, "paper")[: self._width]]
 
     def rows(self) -> list[list[str]]:
         found = {(cell.row, cell.column): cell.words() for cell in self.cells}
-        none = ("–", "–")
-        return [[row, *(w for c in self._names("column") for w in found.get((row, c), none))] for row in self._names("row")]
+        columns = self._names("column")
+        return [[row, *(w for c in columns for w in found.get((row, c), ("–", "–"))[: self._width])] for row in self._names("row")]
 
     def markdown(self) -> str:
         header = ["", *self.columns]
@@ -72,8 +78,10 @@ def figures_of(results: Results, task: str) -> Sequence[str]:
 
 
 def published(rows: paper.Table, method: str, task: str, figure: str) -> float | None:
+    """The paper's number; a column without a figure's name has the one that decides."""
     row = rows.get(method, {})
-    return row.get(task, row.get(f"{task}.{figure}"))
+    own = known(task) and get_task(task).metric == figure
+    return row.get(f"{task}.{figure}", row.get(task) if own else None)
 
 
 def column(task: str, figure: str) -> str:
@@ -95,7 +103,7 @@ def table2(results: Results) -> list[Sheet]:
     sheets = [quality("Table 2: quality on test, in percent", paper.QUALITY, results, "the paper's numbers are BERT-base's")]
     if any(task in paper.QUALITY_ROBERTA["Softmax"] for task in results.tasks):
         cells = [
-            Cell(method, column(task, figures_of(results, task)[0]), results.figure(task, method, ""), paper.QUALITY_ROBERTA[method][task])
+            Cell(method, column(task, figures_of(results, task)[0]), results.figure(task, method), paper.QUALITY_ROBERTA[method][task])
             for task in results.tasks
             for method in results.methods(task)
             if task in paper.QUALITY_ROBERTA.get(method, {})
@@ -137,7 +145,7 @@ def table7(results: Results) -> list[Sheet]:
         Cell(
             name,
             column(task, figures_of(results, task)[0]),
-            results.figure(task, name, ""),
+            results.figure(task, name),
             paper.HARD_SAMPLES[name] if task == "sst5" else None,
         )
         for task in results.tasks
@@ -168,4 +176,6 @@ def table8(results: Results) -> list[Sheet]:
 
 
 def sparse_table1(results: Results) -> list[Sheet]:
-    return [quality("Sparse-Softmax, Table 1: text classification, in percent", paper.SPARSE_QUALITY, results, both=True)]
+    sizes = [f"{task} {n:.0f}" for task, n in paper.SPARSE_DATASETS["categories"].items() if task in results.tasks]
+    notes = [f"classes of the paper's data, which is cut otherwise than ours: {', '.join(sizes)}"] if sizes else []
+    return [quality("Sparse-Softmax, Table 1: text classification, in percent", paper.SPARSE_QUALITY, results, *notes, both=True)]

@@ -52,6 +52,26 @@ def test_best_of_all() -> None:
     assert (best.verdict, best.found) == (NO, "it is number 2 of 2; the best is Softmax (51.00)")
 
 
+def test_to_be_first_is_not_enough() -> None:
+    _, best = claims.findings(of("table2", scored("Softmax", 0.5, 0.55, 0.52), scored("AS-Softmax", 0.52, 0.53, 0.56)))
+    assert best.verdict == OPEN
+
+
+@pytest.mark.parametrize(("seconds", "verdict"), [((20.1, 20.3, 20.2), YES), ((26.0, 26.5, 27.0), NO), ((19.0, 21.0, 23.0), OPEN)])
+def test_about_as_long(seconds: tuple[float, ...], verdict: str) -> None:
+    softmax = [one("Softmax", seed, seconds=20.0) for seed in range(3)]
+    (found,) = claims.findings(of("table3", softmax, [one("AS-Softmax", seed, seconds=s) for seed, s in enumerate(seconds)]))
+    assert found.verdict == verdict
+
+
+def test_delta_matters_where_all_seeds_say_so() -> None:
+    groups = [scored(f"delta={d}", *(base + gain for base in (0.4, 0.45, 0.5))) for d, gain in ((0.1, 0.0), (0.2, 0.03), (0.3, 0.01))]
+    (found,) = claims.findings(of("figure2", *groups))
+    assert (found.claim, found.verdict) == ("δ matters, and 0.2 is best", YES)
+    mixed = [scored("delta=0.1", 0.4, 0.5, 0.45), scored("delta=0.2", 0.5, 0.4, 0.46), scored("delta=0.3", 0.45, 0.45, 0.44)]
+    assert claims.findings(of("figure2", *mixed))[0].verdict == OPEN
+
+
 def test_time() -> None:
     slow, fast = ([one(m, seed, seconds=s + seed) for seed in range(3)] for m, s in (("Softmax", 20.0), ("AS-Speed", 16.0)))
     (found,) = claims.findings(of("table3", slow, fast))

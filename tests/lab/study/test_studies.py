@@ -87,6 +87,8 @@ def test_a_second_call_trains_nothing(runs: Path, capsys: pytest.CaptureFixture[
         (["table2", "--tasks", "languages", "--seeds", "0"], "seeds must be at least 1"),
         (["table2", "--tasks", "languages", "--epochs", "none"], "epochs must be"),
         (["table2", "--records", "none.jsonl"], "no records of a study"),
+        (["table2", "--tasks", "languages", "--jobs", "0"], "jobs must be at least 1"),
+        (["table2", "--tasks", "languages", "--no-test"], "of the test set"),
         (["figure5", "--tasks", "languages-multilabel"], "figure5 is about losses with one target"),
     ],
 )
@@ -100,6 +102,28 @@ def test_data_that_is_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert command("figure1", "--data-dir", str(tmp_path), "--dry-run") == 1
     err = capsys.readouterr().err
     assert "none of its tasks is here" in err
+
+
+def test_all_goes_on_past_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--n-train", "40", "--epochs", "1", "--n-dev", "20", "--n-test", "20", "--seeds", "1"]
+    assert command("all", "--tasks", "languages-multilabel, languages-multilabel", *small, "--out", str(tmp_path), "--dry-run") == 0
+    said = capsys.readouterr()
+    assert "figure5: left out" in said.err
+    assert "sparse figure2: Sparse-Softmax: micro F1 against k" in said.out
+    assert said.out.count("multilabel-as-softmax delta=0.3 speed=all") == 2  # tables 2 and 3, the task once
+
+
+def test_another_model_is_taken_whole(tmp_path: Path) -> None:
+    config, _, _ = base_config("languages", "small", {"model": "tiny", "out": str(tmp_path)})
+    assert (config.layers, config.lr, config.n_train) == (None, None, 4000)
+
+
+def test_a_network_that_is_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert command("figure1", "--tasks", "languages", "--model", str(tmp_path / "none"), "--out", str(tmp_path), "--dry-run") == 0
+    out = capsys.readouterr().out
+    assert "as-softmax delta=0.3" in out
+    assert "nobody knows how long they take" in out
 
 
 def test_names() -> None:
@@ -128,6 +152,14 @@ def test_full_scale_is_the_papers(name: str, words: dict[str, Any]) -> None:
     made = scales.config_of(get_task(name), "full")
     assert made["model"] == "bert-base-cased"
     assert words.items() <= made.items()
+
+
+def test_full_scale_of_the_other_paper() -> None:
+    from sparring.lab.study import scales
+    from sparring.lab.tasks import get_task
+
+    made = scales.config_of(get_task("wos"), "full", sparse=True)
+    assert {"epochs": 20, "batch_size": 16, "max_length": 360}.items() <= made.items()
 
 
 def test_a_k_beyond_the_classes_is_left_out() -> None:
@@ -165,7 +197,7 @@ def one(method: str, seed: int, **values: Any) -> dict[str, Any]:
     plain = {
         "task": "sst5",
         "metric": "accuracy",
-        "test": {"accuracy": 0.5, "macro_f1": 0.4},
+        "test": {"accuracy": 0.5, "macro_f1": 0.4, "matthews": 0.3},
         "dev": {"accuracy": 0.5},
         "seconds": 10.0,
         "correlation": -0.5,
@@ -199,6 +231,14 @@ def test_quality_has_the_published_number_beside() -> None:
     assert cell(roberta, "AS-Softmax").words() == ("55.00", "57.29")
     assert sheet.rows() == [["Softmax", "52.00 ± 2.83", "51.90"], ["AS-Softmax", "55.00", "53.12"]]
     assert "| AS-Softmax | 55.00 | 53.12 |" in sheet.markdown()
+
+
+def test_a_figure_the_task_does_not_have_is_left_open() -> None:
+    made = results(one("Softmax", 0, test={"f1": 0.5, "accuracy": 0.9}))
+    assert made.figure("sst5", "Softmax", "micro_f1") is None  # of spans, accuracy is something else
+    assert results(one("Softmax", 0)).figure("sst5", "Softmax", "micro_f1") == {"mean": 50.0, "std": None, "values": [50.0]}
+    assert tables.published(paper.QUALITY, "Softmax", "sst5", "macro_f1") is None
+    assert tables.published(paper.QUALITY, "Softmax", "eurlex", "macro_f1") == 46.87
 
 
 def test_time_is_against_softmax_with_the_same_seed() -> None:

@@ -22,9 +22,11 @@ class Estimate(NamedTuple):
     measured: bool  # here and now, on a few batches
 
 
-def estimate(plans: Sequence[Plan]) -> Estimate:
-    """For plans of one task and network."""
+def estimate(plans: Sequence[Plan], jobs: int = 1) -> Estimate:
+    """For plans of one task and network, one after another; each has one thread where several are to run at once."""
     first, measured = plans[0], False
+    if jobs > 1 and first.config.threads is None:
+        first = replace(first, config=first.config.replace(threads=1))
     rate = _rate(first)
     if rate is None:
         rate, measured = _probe(first), True

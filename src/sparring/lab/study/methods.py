@@ -20,7 +20,7 @@ LOSSES = {
 }
 EVERYTHING = "AS-Softmax, --speed all"  # beyond the paper
 ALL_NAMES = (*LOSSES, EVERYTHING)
-OTHERWISE: dict[str, dict[str, float]] = {  # for tasks that Table 6 does not have: its most frequent values
+OTHERWISE: dict[str, dict[str, float]] = {  # for tasks that Table 6 does not have: usual values
     "T-Softmax": {"tau": 0.5},
     "Sparse-Softmax": {"k": 10},
     "Label-Smoothing": {"epsilon": 0.1},

@@ -29,9 +29,9 @@ def make(records: Path, page: Path) -> None:
 def head(records: Path) -> str:
     return f"""# The papers, rerun
 
-Made by `sparring paper page --records {records} --save …` from the records beside it; each table names what was run. The published
-numbers are BERT-base's on a GPU, with all the data; ours are of small networks and fewer samples on a processor, so it is differences
-between methods that can be compared, not their level. `sparring paper TABLE --scale full` is the papers' own setting."""
+Made by `sparring paper page --records {records} --save …` from the records beside it; each table names what was run. Where that is
+smaller than the papers' BERT-base with all the data, it is differences between methods that can be compared, not their
+level. `sparring paper TABLE --scale full` is the papers' own setting."""
 
 
 def verdicts(results: Sequence[Results]) -> str:
@@ -55,7 +55,7 @@ def _spread(results: Sequence[Results]) -> str:
         if each.study == "table2":
             words = []
             for task in each.tasks:
-                figures = [each.figure(task, method, "") for method in each.methods(task)]
+                figures = [each.figure(task, method) for method in each.methods(task)]
                 stds = [f["std"] for f in figures if f and f["std"] is not None]
                 means = [f["mean"] for f in figures if f]
                 if stds:
@@ -66,10 +66,10 @@ def _spread(results: Sequence[Results]) -> str:
 
 
 def section(name: str, results: Results, records: Path, page: Path) -> str:
-    study = STUDIES[name]
+    study, prefix = STUDIES[name], f"{name.replace(' ', '_')}_"
     pictures = [
-        f"![{name}, {path.stem.rpartition('_')[2]}]({os.path.relpath(path, page.parent)})\n"
-        for path in sorted(records.glob(f"{name.replace(' ', '_')}_*.svg"))
+        f"![{name}, {path.stem.removeprefix(prefix)}]({os.path.relpath(path, page.parent)})\n"
+        for path in sorted(records.glob(f"{prefix}*.svg"))
     ]
     sheets = [sheet.markdown() for sheet in study.sheets(results)]
     return "\n".join([f"\n## {name}: {study.about}\n", *sheets, *pictures])

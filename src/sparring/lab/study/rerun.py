@@ -36,7 +36,7 @@ class Rerun:
         self.words: dict[str, str] = {}
         for name in study.tasks if tasks is None else tasks:
             try:
-                config, task, data = base_config(name, scale, flags)
+                config, task, data = base_config(name, scale, flags, sparse=study.name.startswith("sparse"))
             except MissingDataError as error:
                 if tasks is not None:  # asked for
                     raise
@@ -54,41 +54,54 @@ class Rerun:
             found.setdefault(entry.plan.task.name, []).append(entry)
         return found
 
-    def run(self, jobs: int, console: Console) -> Results:
-        """Every run that is not there yet, then those that build on them."""
+    def run(self, jobs: int, console: Console, *, fresh: bool = False) -> Results:
+        """Every run that is not there yet (``fresh``: all of them), then those that build on them."""
+        self._begin(self.entries, fresh)
         run_all([entry.plan for entry in self.entries], jobs, console)
         entries = list(self.entries)
         if self.study.then is not None:
             entries += (further := self.study.then(self.entries))
+            self._begin(further, fresh)
             run_all([entry.plan for entry in further], jobs, console)
         return Results(self.study.name, [record(e.plan.folder, self.study.name, e.method) for e in entries], self.words)
+
+    def _begin(self, entries: Sequence[Entry], fresh: bool) -> None:
+        if fresh:
+            remove([entry.plan.folder for entry in entries], cpu=entries[0].plan.config.device == "cpu")
 
 
 def print_plan(rerun: Rerun, jobs: int) -> None:
     """The runs, what is done, and how long the others will take."""
-    rows, total = [], 0.0
+    rows = []
     for task, entries in rerun.by_task().items():
         for name in dict.fromkeys(entry.method for entry in entries):
             plans = [entry.plan for entry in entries if entry.method == name]
+            label = plans[0].config.label + ("" if plans[0].config.speed == "off" else f" speed={plans[0].config.speed}")
             seeds = ", ".join(str(plan.config.seed) for plan in plans)
             done = sum(plan.folder.done for plan in plans)
-            rows.append((task, name, plans[0].config.label, seeds, "done" if done == len(plans) else f"{done} of {len(plans)} done"))
-        total += _seconds(entries, jobs)
+            rows.append((task, name, label, seeds, "done" if done == len(plans) else f"{done} of {len(plans)} done"))
     title = f"{rerun.study.name}: {rerun.study.about}"
     show.console().print(show.table(title, ("task", "method", "trained as", "seeds", ""), rows, left=5))
     for task, text in rerun.words.items():
         print(f"{task}, {text}")
     more = ", and then two more for each on a part of the data" if rerun.study.then else ""
-    print(f"{_n_todo(rerun)} runs to do{more}: {words(total)} with --jobs {jobs}" if _n_todo(rerun) else "all runs are done")
+    print(f"{_n_todo(rerun)} runs to do{more}: {_time(rerun, jobs)}" if _n_todo(rerun) else "all runs are done")
 
 
 def _n_todo(rerun: Rerun) -> int:
     return sum(not entry.plan.folder.done for entry in rerun.entries)
 
 
-def _seconds(entries: Sequence[Entry], jobs: int) -> float:
-    todo = [entry.plan for entry in entries if not entry.plan.folder.done]
-    return estimate(todo).seconds / min(jobs, len(todo)) if todo else 0.0
+def _time(rerun: Rerun, jobs: int) -> str:
+    """How long those to do will take."""
+    seconds = 0.0
+    for entries in rerun.by_task().values():
+        todo = [entry.plan for entry in entries if not entry.plan.folder.done]
+        try:
+            seconds += estimate(todo, jobs).seconds / min(jobs, len(todo)) if todo else 0.0
+        except UserError as error:  # a network that is not here
+            return f"nobody knows how long they take ({error})"
+    return f"{words(seconds)} with --jobs {jobs}"
 
 
 def print_sheets(sheets: Sequence[Sheet]) -> None:
@@ -136,8 +149,8 @@ def _commit() -> str | None:
         return None
 
 
-def paper(options: Any, config_flags: dict[str, Any]) -> None:
-    """The command."""
+def paper(options: Any, flags: dict[str, Any]) -> None:
+    """The command. ``flags``: of a run."""
     if not options.study:
         for study in STUDIES.values():
             print(f"{study.name:<16} {study.about} ({', '.join(study.tasks)})")
@@ -147,39 +160,51 @@ def paper(options: Any, config_flags: dict[str, Any]) -> None:
             raise UserError("page makes README.md of records: --records FOLDER --save FOLDER")
         page.make(Path(options.records), Path(options.save) / "README.md")
         return
-    studies = list(STUDIES.values()) if options.study == ["all"] else [find_study(options.study)]
-    command = shlex.join(["sparring", *sys.argv[1:]])
+    if options.jobs < 1:
+        raise UserError(f"jobs must be at least 1, got {options.jobs}")
+    if flags.get("test") is False:
+        raise UserError("the papers' figures are of the test set; leave out --no-test")
+    every = options.study == ["all"]
     outputs = []
-    for study in studies:
-        if options.records:
-            results = read_results(Path(options.records))
-            if results.study != study.name:
-                raise UserError(f"{options.records}: records of {results.study}, not of {study.name}")
-        else:
-            rerun = Rerun(
-                study,
-                scale=options.size,
-                tasks=options.tasks.split(",") if options.tasks else None,
-                seeds=options.seeds,
-                flags=config_flags,
-            )
-            for text in rerun.missing:
-                print(text, file=sys.stderr)
-            if options.dry_run:
-                print_plan(rerun, options.jobs)
-                continue
-            if options.fresh:
-                remove([entry.plan.folder for entry in rerun.entries], cpu=config_flags.get("device") == "cpu")
-            if _n_todo(rerun):
-                seconds = sum(_seconds(entries, options.jobs) for entries in rerun.by_task().values())
-                print(f"{study.name}: {_n_todo(rerun)} runs to do, {words(seconds)} with --jobs {options.jobs}", file=sys.stderr)
-            results = rerun.run(options.jobs, show.console(stderr=True))
-        sheets = study.sheets(results)
-        outputs.append({"study": study.name, "about": study.about, "sheets": [sheet.json() for sheet in sheets]})
-        if not options.json:
-            print_sheets(sheets)
-        if options.save:
-            for path in save(Path(options.save), study, results, command):
-                print(path, file=sys.stderr)
+    for study in STUDIES.values() if every else [find_study(options.study)]:
+        try:
+            results = _results(study, options, flags)
+        except UserError as error:
+            if not every:
+                raise
+            print(f"{study.name}: left out ({error})", file=sys.stderr)
+            continue
+        if results is not None:
+            outputs.append(_give(study, results, options))
     if options.json and outputs:
-        print(json.dumps(plain(outputs[0] if len(outputs) == 1 else outputs), indent=2, ensure_ascii=False))
+        print(json.dumps(plain(outputs if every else outputs[0]), indent=2, ensure_ascii=False))
+
+
+def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | None:
+    """From records, or from runs, those that are missing made first; None for a dry run."""
+    if options.records:
+        results = read_results(Path(options.records))
+        if results.study != study.name:
+            raise UserError(f"{options.records}: records of {results.study}, not of {study.name}")
+        return results
+    tasks = list(dict.fromkeys(name.strip() for name in options.tasks.split(",") if name.strip())) if options.tasks else None
+    rerun = Rerun(study, scale=options.size, tasks=tasks, seeds=options.seeds, flags=flags)
+    for text in rerun.missing:
+        print(text, file=sys.stderr)
+    if options.dry_run:
+        print_plan(rerun, options.jobs)
+        return None
+    if _n_todo(rerun):
+        print(f"{study.name}: {_n_todo(rerun)} runs to do, {_time(rerun, options.jobs)}", file=sys.stderr)
+    return rerun.run(options.jobs, show.console(stderr=True), fresh=options.fresh)
+
+
+def _give(study: Study, results: Results, options: Any) -> dict[str, Any]:
+    """Print it and write it, as asked; as JSON it comes back."""
+    sheets = study.sheets(results)
+    if not options.json:
+        print_sheets(sheets)
+    if options.save:
+        for path in save(Path(options.save), study, results, shlex.join(["sparring", *sys.argv[1:]])):
+            print(path, file=sys.stderr)
+    return {"study": study.name, "about": study.about, "sheets": [sheet.json() for sheet in sheets]}

@@ -5,6 +5,7 @@ study ─► plans ─► runs ─► records ─► sheets and charts
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +73,7 @@ def _variant(task: Task) -> list[Method]:
 
 
 def hard_and_random(entries: Sequence[Entry]) -> list[Entry]:
-    """Table 7: softmax on the samples that AS-Softmax has not won at the end, and on as many random ones."""
+    """Table 7: softmax on the samples that AS-Softmax's best model has not won, and on as many random ones."""
     from sparring.lab.study.hard import hard_samples
 
     further = []
@@ -84,8 +85,8 @@ def hard_and_random(entries: Sequence[Entry]) -> list[Entry]:
         loss = "multilabel-softmax" if made.task.kind == "multi-label" else "softmax"
         base = plan(config.replace(loss=loss, delta=None, warmup=None), made.task, made.data)
         for name, indices in chosen.items():
-            path = base.folder.path
-            named = path.parent.with_name(f"{name.split()[0].lower()}-of-{made.folder.path.parent.name}") / path.name
+            path, digest = base.folder.path, hashlib.sha256(repr(indices).encode()).hexdigest()[:8]
+            named = path.parent.with_name(f"{name.split()[0].lower()}-{digest}-of-{made.folder.path.parent.name}") / path.name
             further.append(Entry(name, replace(base, folder=RunFolder(named), chosen=tuple(indices))))
     return further
 
@@ -148,10 +149,13 @@ def find_study(words: Sequence[str]) -> Study:
     raise UserError(f'no table or figure "{" ".join(words)}"; there are {", ".join(STUDIES)}')
 
 
-def base_config(name: str, scale: str, flags: dict[str, Any]) -> tuple[Config, Task, Data]:
+def base_config(name: str, scale: str, flags: dict[str, Any], *, sparse: bool = False) -> tuple[Config, Task, Data]:
     """A task's config at a scale, with the user's flags on top: plain loops, as the papers had them, and looks at dev for Table 4."""
     task = get_task(name)
-    config = Config(**{"task": task.name, "speed": "off", **scales.config_of(task, scale), **flags})
+    given = scales.config_of(task, scale, sparse=sparse)
+    if "model" in flags:  # what was chosen for another network
+        given = {key: value for key, value in given.items() if key not in ("layers", "freeze_embeddings", "pooling", "lr")}
+    config = Config(**{"task": task.name, "speed": "off", **given, **flags})
     task, data = open_task(config)
     if config.eval_every is None:
         filled = plan(config, task, data, strict=False).config
@@ -164,9 +168,8 @@ def base_config(name: str, scale: str, flags: dict[str, Any]) -> tuple[Config, T
 
 def entries_of(study: Study, config: Config, task: Task, data: Data, n_seeds: int) -> list[Entry]:
     """The runs of a study on a task: seed by seed, methods in turn."""
-    wanted = study.methods(task)
-    if task.kind == "multi-label" or len(data.labels) < 150:  # keeping more classes than there are is softmax
-        wanted = [each for each in wanted if not (each.name.startswith("k=") and int(each.name[2:]) >= len(data.labels))]
+    n = len(data.labels)  # to keep as many classes as there are is softmax
+    wanted = [each for each in study.methods(task) if not (each.name.startswith("k=") and int(each.name[2:]) >= n)]
     return [
         Entry(each.name, plan(config.replace(seed=config.seed + i).with_contestant(each.words), task, data, strict=False))
         for i in range(n_seeds)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sparring.lab.tasks.base import DataError, Sample, Splits
+from sparring.lab.errors import DataError, MissingDataError
+from sparring.lab.tasks.base import Sample, Splits
 
 SPLIT_NAMES = {"train": ("train",), "dev": ("validation", "validation_matched", "dev", "valid", "val", "eval"), "test": ("test",)}
 PARQUET = "refs/convert/parquet"  # the hub's own conversion: datasets no longer runs the loading script some sets still are
@@ -19,12 +20,14 @@ def load_hub(name: str, config: str | None = None, revision: str | None = None) 
         reachable = look_for_hub()  # before datasets is imported: it asks only then whether it may go online
         import datasets  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
-        raise DataError(f"{name}: reading from the Hugging Face hub needs the datasets library: pip install datasets") from None
+        raise MissingDataError(f"{name}: reading from the Hugging Face hub needs the datasets library: pip install datasets") from None
     try:
         found = datasets.load_dataset(name, config, revision=revision)
     except Exception as error:  # whatever the hub, the network or the data set's own form raises
         reason = " ".join(str(error).split())[:400] or type(error).__name__
-        raise DataError(f"{name}: {'could not be read from' if reachable else 'cannot reach'} the Hugging Face hub: {reason}") from None
+        if not reachable:
+            raise MissingDataError(f"{name}: cannot reach the Hugging Face hub: {reason}") from None
+        raise DataError(f"{name}: could not be read from the Hugging Face hub: {reason}") from None
     return {ours: found[theirs] for ours, names in SPLIT_NAMES.items() for theirs in names if theirs in found}
 
 
