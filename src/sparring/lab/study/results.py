@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sparring.lab.config import IDENTITY
 from sparring.lab.errors import UserError
 from sparring.lab.evaluate import N_BINS
 from sparring.lab.records import RunFolder, read_lines, write_lines
@@ -24,7 +25,8 @@ def record(folder: RunFolder, study: str, method: str) -> Record:
     return {
         "study": study,
         "method": method,
-        **{name: value for name, value in summary.items() if name != "folder"},
+        **{name: value for name, value in summary.items() if name not in ("folder", "config")},
+        "config": {name: summary["config"].get(name) for name in IDENTITY},  # without where it lay
         "machine": folder.read("machine"),
         "n_test": folder.read("data")["sizes"]["test"],
         "steps": _thinned(steps, ("step", "loss", "won_share")),
@@ -34,10 +36,10 @@ def record(folder: RunFolder, study: str, method: str) -> Record:
 
 
 def _thinned(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, float]]:
-    """At most ``POINTS`` of them, each the mean of its neighbours."""
+    """At most ``POINTS`` of them, each the mean of its neighbours, to the digits that can be seen."""
     size = max(1, -(-len(lines) // POINTS))
     parts = [lines[i : i + size] for i in range(0, len(lines), size)]
-    return [{name: statistics.mean(line[name] for line in part) for name in names} for part in parts]
+    return [{name: float(f"{statistics.mean(line[name] for line in part):.5g}") for name in names} for part in parts]
 
 
 def histogram(values: Sequence[float]) -> list[int]:

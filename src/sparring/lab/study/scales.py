@@ -16,19 +16,20 @@ EVALUATIONS = 15  # looks at dev in a run: Table 4 correlates over them
 
 _BERT = {"model": "bert-base-cased"}
 _ENGLISH = {"model": "minilm", "layers": 1, "freeze_embeddings": True, "lr": 1e-3, "batch_size": 32, "n_dev": 500}
+_TEXT = {**_ENGLISH, "pooling": "mean"}  # minilm is a sentence encoder: at this size the first token's head is far behind
 _CHINESE = {**_ENGLISH, "model": "m3e-small"}
-_GLUE = {**_ENGLISH, "pooling": "mean", "lr": 5e-4, "n_train": 1500, "epochs": 6, "max_length": 64}
+_GLUE = {**_TEXT, "lr": 5e-4, "n_train": 1500, "epochs": 6, "max_length": 64}
 
 SMALL: dict[str, dict[str, Any]] = {  # a minute or so for each run
-    "sst5": {**_ENGLISH, "pooling": "mean", "lr": 5e-4, "batch_size": 16, "n_train": 1500, "epochs": 7},
-    "clinc_oos": {**_ENGLISH, "n_train": 3000, "epochs": 8},
+    "sst5": {**_TEXT, "lr": 5e-4, "batch_size": 16, "n_train": 1500, "epochs": 7},
+    "clinc_oos": {**_TEXT, "n_train": 3000, "epochs": 8},
     "conll2003": {**_ENGLISH, "n_train": 1500, "epochs": 8},
     "sighan2015": {**_CHINESE, "lr": 5e-4, "batch_size": 16, "n_train": 800, "epochs": 5, "max_length": 64, "n_dev": 200},
-    "eurlex": {**_ENGLISH, "epochs": 8, "max_length": 64},
-    "wos": {**_ENGLISH, "epochs": 8, "max_length": 64},
-    "reuters21578": {**_ENGLISH, "n_train": 1000, "epochs": 6, "max_length": 64},
-    "rcv1": {**_ENGLISH, "n_train": 1000, "epochs": 6, "max_length": 64},
-    "iflytek": {**_CHINESE, "n_train": 1500, "epochs": 6, "max_length": 64},
+    "eurlex": {**_TEXT, "epochs": 8, "max_length": 64},
+    "wos": {**_TEXT, "epochs": 8, "max_length": 64},
+    "reuters21578": {**_TEXT, "n_train": 1000, "epochs": 6, "max_length": 64},
+    "rcv1": {**_TEXT, "n_train": 1000, "epochs": 6, "max_length": 64},
+    "iflytek": {**_CHINESE, "pooling": "mean", "n_train": 1500, "epochs": 6, "max_length": 64},
     "languages": {"epochs": 4, "n_train": 4000, "n_dev": 500},
     **dict.fromkeys([name for name in paper.GLUE["Softmax"] if name != "Avg"], _GLUE),
 }
