@@ -58,7 +58,8 @@ def words(config: Any, data: Data, scale: str) -> str:
     parts = [
         f"{config.model}"
         + (f", first {config.layers} layer(s)" if config.layers else "")
-        + (", frozen embeddings" if config.freeze_embeddings else ""),
+        + (", frozen embeddings" if config.freeze_embeddings else "")
+        + (f", {config.pooling} of the tokens" if config.pooling else ""),
         f"{n:,} of {len(data.train):,} samples",
         f"{config.epochs} epochs of batches of {config.batch_size}",
         f"lr {config.lr:g}",
