@@ -208,6 +208,7 @@ def _rows(options: argparse.Namespace, plans: Sequence[Plan]) -> list[dict[str, 
 
 def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, plans: Sequence[Plan]) -> None:
     from sparring.lab import show
+    from sparring.lab.plan import sizes as plan_sizes
 
     n_done = sum(plan.folder.done for plan in plans) if not options.fresh else 0
     rows = _rows(options, plans)
@@ -219,10 +220,7 @@ def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, 
         )
         return
     console = show.console()
-    asked = (config.n_train, config.n_dev, config.n_test if config.test else 0)
-    sizes = _sizes(
-        [len(part) if n is None else min(n, len(part)) for n, part in zip(asked, (data.train, data.dev, data.test), strict=True)]
-    )
+    sizes = _sizes(plan_sizes(config, data))
     console.print(show.comparison(f"{task.name} ({task.kind}, {sizes}, {len(data.labels)} classes), model {config.model}", rows))
     console.print(show.LEGEND, style="dim")
     for note in data.notes:

@@ -24,7 +24,7 @@ from sparring.rows import RowLosses
 CHUNK_ROWS = 230
 CHUNK_SIZE = 2**22  # logits, at least
 KEPT_SIZE = 2**26  # logits: larger buffers are made anew for each call
-LINE = 16  # numbers of a line of the cache: a product is up to a third slower where rows do not begin on one
+LINE = 16  # numbers of a line of the cache: a product is up to a quarter slower where rows do not begin on one
 PART_ROWS = 32
 BLOCK_CLASSES = 512  # in one product on CPU: up to a tenth faster than all of them, since they stay in the cache
 

@@ -59,7 +59,7 @@ QUALITY = table(  # Table 2
     """
 )
 
-QUALITY_ROBERTA = table(  # Table 2's RoBERTa columns of the journal version
+QUALITY_ROBERTA = table(  # Table 2's RoBERTa columns, of two tasks
     """
                      sst5 clinc_oos
     Softmax         55.57     90.76

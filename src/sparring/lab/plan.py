@@ -47,6 +47,13 @@ def open_task(config: Config) -> tuple[Task, Data]:
     return task, data
 
 
+def sizes(config: Config, data: Data) -> tuple[int, int, int]:
+    """Samples of train, dev and test that a run takes."""
+    asked = ((config.n_train, data.train), (config.n_dev, data.dev), (config.n_test if config.test else 0, data.test))
+    n_train, n_dev, n_test = (len(part) if n is None else min(n, len(part)) for n, part in asked)
+    return n_train, n_dev, n_test
+
+
 def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan:
     """What a config means for a task's data, and the folder it goes to. A mistake in it is found here."""
     own = models.defaults(config.model)

@@ -114,7 +114,7 @@ def figure1(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
         ends = [each["steps"][-1]["won_share"] for each in results.of(task, "AS-Softmax")]
         share = statistics.mean(ends)
-        yield Finding("most samples are won in the end", task, f"{share:.0%} of the last batches", YES if min(ends) > 0.5 else NO)
+        yield Finding("few samples still count in the end", task, f"{share:.0%} of the last batches", YES if min(ends) > 0.5 else NO)
 
 
 def figure2(results: Results) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sparring.lab.plan import Plan, plan
+from sparring.lab.plan import Plan, plan, sizes
 from sparring.lab.records import find_runs
 from sparring.lab.runner import run
 
@@ -36,15 +36,12 @@ def estimate(plans: Sequence[Plan], jobs: int = 1) -> Estimate:
 def _samples(plan: Plan) -> float:
     """Samples trained, and looked at in between and at the end."""
     config, data = plan.config, plan.data
-    n, n_dev, n_test = (
-        len(part) if k is None else min(k, len(part))
-        for k, part in ((config.n_train, data.train), (config.n_dev, data.dev), (config.n_test, data.test))
-    )
+    n, n_dev, n_test = sizes(config, data)
     if plan.chosen is not None:
         n = len(plan.chosen)
     assert config.epochs is not None and config.batch_size is not None  # noqa: PT018, resolved
     looks = config.epochs * (1 if config.eval_every is None else -(-n // config.batch_size) / config.eval_every)
-    return n * config.epochs + LOOK * (looks * n_dev + n_test * config.test)
+    return n * config.epochs + LOOK * (looks * n_dev + n_test)
 
 
 def _rate(plan: Plan) -> float | None:

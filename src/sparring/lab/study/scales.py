@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparring.lab import paper
+from sparring.lab.plan import sizes
 from sparring.lab.tasks.base import Data, Task, UserError
 
 SCALES = ("small", "full")
@@ -43,6 +44,7 @@ def config_of(task: Task, scale: str, *, sparse: bool = False) -> dict[str, Any]
         raise UserError(f'no scale "{scale}"; there are {", ".join(SCALES)}')
     if task.name in paper.SPARSE_TRAINING["epochs"] and (sparse or task.name not in paper.SECONDS):
         rows = {name: row[task.name] for name, row in paper.SPARSE_TRAINING.items()}
+        # in place of NEZHA on iflytek: bert-base-chinese
         return {"model": "bert-base-chinese" if task.name == "iflytek" else "bert-base-uncased", **rows, "lr": 2e-5}
     trained: dict[str, Any] = {name: row[task.name] for name, row in paper.TRAINING.items() if task.name in row}
     if task.name == "sighan2015":
@@ -54,7 +56,7 @@ def config_of(task: Task, scale: str, *, sparse: bool = False) -> dict[str, Any]
 
 def words(config: Any, data: Data, scale: str) -> str:
     """What a table says of its runs."""
-    n = len(data.train) if config.n_train is None else min(config.n_train, len(data.train))
+    n, _, _ = sizes(config, data)
     parts = [
         f"{config.model}"
         + (f", first {config.layers} layer(s)" if config.layers else "")
