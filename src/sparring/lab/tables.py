@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sparring.lab import paper
 from sparring.lab.study.results import Results
+from sparring.lab.summaries import spread
 from sparring.lab.tasks import get_task, known
 
 FIGURES = {"eurlex": ("macro_f1", "micro_f1"), "wos": ("macro_f1", "micro_f1")}  # where a table has two
@@ -116,14 +117,17 @@ def table3(results: Results) -> list[Sheet]:
     """Seconds of training; of the others the percentage more than softmax, seed by seed."""
     cells = []
     for task in results.tasks:
-        base = {each["seed"]: each["seconds"] for each in results.of(task, "Softmax")}
-        cells.append(Cell("Softmax (seconds)", task, results.over_seeds(task, "Softmax", "seconds"), paper.SECONDS.get(task), "{:.0f}"))
+        base = results.seconds(task, "Softmax")
+        cells.append(Cell("Softmax (seconds)", task, spread(list(base.values())), paper.SECONDS.get(task), "{:.0f}"))
         for method in results.methods(task):
             if method != "Softmax":
-                ratios = [100 * (each["seconds"] / base[each["seed"]] - 1) for each in results.of(task, method) if each["seed"] in base]
+                ratios = [100 * (spent / base[seed] - 1) for seed, spent in results.seconds(task, method).items() if seed in base]
                 ours = {"mean": statistics.median(ratios), "std": None, "values": ratios} if ratios else None
                 cells.append(Cell(method, task, ours, paper.TIME.get(method, {}).get(task), "{:+.0f}%"))
-    notes = ("training alone, evaluations left out; the others: percent more than softmax with the same seed, median over seeds",)
+    notes = (
+        "training alone, evaluations left out (processor seconds, where there is no GPU); the others: percent more than softmax with the"
+        " same seed, median over seeds",
+    )
     return [Sheet("Table 3: training time", cells, notes_of(results, *notes))]
 
 

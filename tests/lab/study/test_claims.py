@@ -59,8 +59,8 @@ def test_to_be_first_is_not_enough() -> None:
 
 @pytest.mark.parametrize(("seconds", "verdict"), [((20.1, 20.3, 20.2), YES), ((26.0, 26.5, 27.0), NO), ((19.0, 21.0, 23.0), OPEN)])
 def test_about_as_long(seconds: tuple[float, ...], verdict: str) -> None:
-    softmax = [one("Softmax", seed, seconds=20.0) for seed in range(3)]
-    (found,) = claims.findings(of("table3", softmax, [one("AS-Softmax", seed, seconds=s) for seed, s in enumerate(seconds)]))
+    softmax = [one("Softmax", seed, cpu_seconds=20.0) for seed in range(3)]
+    (found,) = claims.findings(of("table3", softmax, [one("AS-Softmax", seed, cpu_seconds=s) for seed, s in enumerate(seconds)]))
     assert found.verdict == verdict
 
 
@@ -73,7 +73,7 @@ def test_delta_matters_where_all_seeds_say_so() -> None:
 
 
 def test_time() -> None:
-    slow, fast = ([one(m, seed, seconds=s + seed) for seed in range(3)] for m, s in (("Softmax", 20.0), ("AS-Speed", 16.0)))
+    slow, fast = ([one(m, seed, cpu_seconds=s + seed) for seed in range(3)] for m, s in (("Softmax", 20.0), ("AS-Speed", 16.0)))
     (found,) = claims.findings(of("table3", slow, fast))
     assert (found.claim, found.verdict) == ("AS-Speed takes less time than softmax (-22 %)", YES)
     assert found.found.startswith("-19.08 % of softmax's time")
@@ -94,3 +94,8 @@ def test_page(tmp_path: Path) -> None:
 def test_page_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["paper", "page", "--records", str(tmp_path), "--save", str(tmp_path)]) == 1
     assert "no records of studies" in capsys.readouterr().err
+
+
+def test_the_clock_counts_where_there_is_a_gpu() -> None:
+    found = of("table3", [one("Softmax", 0, seconds=30.0, cpu_seconds=9.0, machine={"gpu": "A100"}), one("Softmax", 1, cpu_seconds=8.0)])
+    assert found.seconds("sst5", "Softmax") == {0: 30.0, 1: 8.0}

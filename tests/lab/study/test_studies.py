@@ -200,9 +200,10 @@ def one(method: str, seed: int, **values: Any) -> dict[str, Any]:
         "test": {"accuracy": 0.5, "macro_f1": 0.4, "matthews": 0.3},
         "dev": {"accuracy": 0.5},
         "seconds": 10.0,
+        "cpu_seconds": 10.0,
         "correlation": -0.5,
         "n_samples": 100,
-        "machine": {},
+        "machine": {"gpu": None},
         "evaluations": [
             {"step": 1, "loss": 2.0, "value": 0.3},
             {"step": 2, "loss": 1.0, "value": 0.4},
@@ -242,7 +243,9 @@ def test_a_figure_the_task_does_not_have_is_left_open() -> None:
 
 
 def test_time_is_against_softmax_with_the_same_seed() -> None:
-    made = results(one("Softmax", 0), one("Softmax", 1, seconds=20.0), one("AS-Speed", 0, seconds=8.0), one("AS-Speed", 1, seconds=16.0))
+    made = results(
+        one("Softmax", 0), one("Softmax", 1, cpu_seconds=20.0), one("AS-Speed", 0, cpu_seconds=8.0), one("AS-Speed", 1, cpu_seconds=16.0)
+    )
     (sheet,) = tables.table3(made)
     assert cell(sheet, "Softmax (seconds)").words() == ("15 ± 7", "288")
     assert cell(sheet, "AS-Speed").words() == ("-20%", "-22%")

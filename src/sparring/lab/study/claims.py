@@ -67,7 +67,7 @@ def _best_of_all(scores: dict[str, dict[int, float]], means: dict[str, float]) -
 
 def table3(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
-        seconds = {m: {each["seed"]: each["seconds"] for each in results.of(task, m)} for m in results.methods(task)}
+        seconds = {method: results.seconds(task, method) for method in results.methods(task)}
         for method in ("AS-Softmax", "AS-Speed"):
             theirs = paper.TIME[method].get(task)
             ours = {seed: 100 * s / seconds["Softmax"][seed] for seed, s in seconds.get(method, {}).items() if seed in seconds["Softmax"]}

@@ -82,6 +82,10 @@ class Results:
         """A number of the summaries."""
         return spread([each[name] for each in self.of(task, method) if each[name] is not None])
 
+    def seconds(self, task: str, method: str) -> dict[int, float]:
+        """Of training, by seed: processor seconds where there is no GPU, since other work on the machine disturbs those least."""
+        return {each["seed"]: each["seconds" if each["machine"]["gpu"] else "cpu_seconds"] for each in self.of(task, method)}
+
 
 def write_results(path: Path, results: Results) -> None:
     write_lines(path, [{"words": results.words, "study": results.study}, *results.records])
