@@ -41,7 +41,9 @@ def blocks(text: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.S | re.M)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/linear.md", "docs/losses.md", "docs/training.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/integrations.md", "docs/linear.md", "docs/losses.md", "docs/migrate.md", "docs/training.md"]
+)
 def test_python_blocks_run(page: str) -> None:
     code = blocks((ROOT / page).read_text())
     assert code

@@ -52,6 +52,10 @@ class DeltaSchedule(nn.Module):
         self.value = self._at(self.n_steps)
         return self.value
 
+    def settled(self) -> float:
+        """The δ it is about, to judge all of a run by one: its last, or for one that follows training its first."""
+        return self.value
+
     def _at(self, n_steps: int) -> float:
         raise NotImplementedError
 
@@ -100,6 +104,9 @@ class WarmupDelta(DeltaSchedule):
         self.value = 1.0 if self.n_steps < self.n_warmup else self.after.value
         return self.value
 
+    def settled(self) -> float:
+        return self.after.settled()
+
 
 class LinearDelta(DeltaSchedule):
     """δ from `start` to `end` along a line over `total_steps`, `end` after that.
@@ -119,6 +126,9 @@ class LinearDelta(DeltaSchedule):
         if n_steps >= self.total_steps:
             return self.end
         return self.start + (self.end - self.start) * self._progress(n_steps / self.total_steps)
+
+    def settled(self) -> float:
+        return self.end
 
     def _progress(self, done: float) -> float:
         return done
@@ -169,6 +179,9 @@ class AdaptiveDelta(DeltaSchedule):
         (0.295, 0.3, 0.3)
         """
         return cls(delta, low=min(LOW, delta), high=delta)
+
+    def settled(self) -> float:
+        return self._settings["start"]
 
     def step(self, rows: RowLosses | Tensor | float | None = None) -> float:
         if rows is None:

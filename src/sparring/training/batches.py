@@ -59,15 +59,20 @@ def forward(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     """
     if not isinstance(batch, Mapping):
         *inputs, target = batch
-        return _logits(model(*inputs)), target
+        return logits_of(model(*inputs)), target
     name = next((name for name in LABELS if name in batch), None)
     if name is None:
         raise ValueError(f"a batch of {', '.join(batch)} has none of {', '.join(LABELS)}; pass forward=, which returns logits and targets")
-    logits, target = _logits(model(**{key: value for key, value in batch.items() if key != name})), batch[name]
+    return class_second(logits_of(model(**{key: value for key, value in batch.items() if key != name})), batch[name])
+
+
+def class_second(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits with classes last, as Hugging Face has them, the way our losses take them."""
     return (logits.movedim(-1, 1) if logits.ndim > 2 and logits.ndim == target.ndim + 1 else logits), target
 
 
-def _logits(output: Any) -> Tensor:
+def logits_of(output: Any) -> Tensor:
+    """What a model returned, without what is around it."""
     if isinstance(output, Tensor):
         return output
     logits = output.logits if hasattr(output, "logits") else output["logits"] if isinstance(output, Mapping) else output[0]

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, Protocol
 
+import torch
 from accelerate.utils import send_to_device
-from torch import Tensor
+from torch import Tensor, nn
 
+from sparring.losses import Loss
 from sparring.training import batches
-from sparring.training.scorecard import CHECK
-from sparring.training.skip import Look
+from sparring.training.accumulate import AdaptiveAccumulation
+from sparring.training.record import Record
+from sparring.training.replicas import Replicas
+from sparring.training.scorecard import CHECK, Scorecard
+from sparring.training.skip import Look, Skipper
 
-if TYPE_CHECKING:
-    from sparring.training.loop import Loop
+
+class Host(Protocol):
+    """Who trains: ``loop.Loop``, or what stands for another trainer's loop (``integrations/corner.py``)."""
+
+    net: nn.Module  # as it is called
+    objective: Loss
+    skipper: Skipper
+    windows: AdaptiveAccumulation
+    card: Scorecard
+    record: Record
+    replicas: Replicas
+    engine: Any  # an Accelerator, or what has its backward
+    samples: batches.Paired
+    collate: Callable[[list[Any]], Any] | None
+    batch_size: int
+    device: torch.device
+
+    @property
+    def forward(self) -> Callable[[nn.Module, Any], tuple[Tensor, Tensor]]: ...
+
+    @property
+    def scorecard(self) -> Scorecard | bool | None:
+        """Whether anybody looks at the card."""
+
+    def delta(self) -> float | None: ...
 
 
 class Bouts:
     """The bouts of a loop. ``carried`` are samples found lost when checked that have not fought yet."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Host) -> None:
         self.loop = loop
         self.collate = batches.Collate(loop.collate)
         self.carried: list[int] = []

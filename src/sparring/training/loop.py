@@ -30,7 +30,7 @@ from sparring.training.replicas import Replicas, check_engine
 from sparring.training.revisit import RevisitSampler
 from sparring.training.schedules import Schedule, adamw, find_schedule
 from sparring.training.scorecard import Scorecard
-from sparring.training.skip import Skipper, has_batch_norm
+from sparring.training.skip import Skipper
 from sparring.training.speed import find_speed
 
 try:
@@ -117,10 +117,7 @@ class Loop:
         self.replicas = Replicas(self.device)
         resting = Scorecard(len(self.data)) if self.scorecard else Scorecard(len(self.data), max_rest=0)
         self.card = self.scorecard if isinstance(self.scorecard, Scorecard) else resting
-        if self.card.check and has_batch_norm(self.model):
-            raise ValueError("checks let lost samples fight by themselves, whose statistics BatchNorm would take; use check=False")
-        if self.card.n_samples != len(self.data):
-            raise ValueError(f"the scorecard is for {self.card.n_samples} samples, the data set has {len(self.data)}")
+        self.card.check_for(len(self.data), self.model)
         self.sampler = RevisitSampler(
             self.card, self.batch_size, lengths=self.lengths, seed=self.seed, rank=self.replicas.rank, world_size=self.replicas.size
         )

@@ -58,9 +58,9 @@ class Record:
     def spent(self, seconds: float, cpu_seconds: float) -> None:
         self._add(seconds=seconds, cpu_seconds=cpu_seconds)
 
-    def stepped(self) -> dict[str, float]:
-        """Close a window: its samples and its mean loss."""
-        self._add(n_updates=1)
+    def stepped(self, n_updates: int = 1) -> dict[str, float]:
+        """Close a window: its samples and its mean loss. Without an update: one in which nobody fought."""
+        self._add(n_updates=n_updates)
         window, self.window = self.window, _zero()
         return {"loss": window["loss"] / (window["mass"] or 1), "n_forward": window["n_forward"], "n_backward": window["n_backward"]}
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparring.checks import check_count, check_range
 from sparring.diagnostics import margins
 from sparring.rows import RowLosses
-from sparring.training.skip import Look
+from sparring.training.skip import Look, has_batch_norm
 
 FIGHT, CHECK, REST = 0, 1, 2
 NEVER = -1
@@ -59,6 +59,13 @@ class Scorecard:
         self.eased = torch.zeros(n_samples, dtype=torch.int32)  # of them the latest in a row with margin to spare
         self.seen = torch.full((n_samples,), NEVER, dtype=torch.int32)  # epoch of the last look
         self.due = torch.zeros(n_samples, dtype=torch.int32)  # epoch of the next
+
+    def check_for(self, n_samples: int, model: nn.Module) -> None:
+        """Whether it can be used with this data and this model."""
+        if self.check and has_batch_norm(model):
+            raise ValueError("checks let lost samples fight by themselves, whose statistics BatchNorm would take; use check=False")
+        if self.n_samples != n_samples:
+            raise ValueError(f"the scorecard is for {self.n_samples} samples, the data set has {n_samples}")
 
     @property
     def bound(self) -> int:

@@ -190,6 +190,28 @@ def test_estimate_from_runs_that_are_there(runs: Path) -> None:
     assert not estimate([made]).measured
 
 
+# ------------------------------------------------------------ tables that need no runs
+
+
+def test_settings_beside_the_papers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert command("table6", "--json") == 0
+    rows = {row[""]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["AS-Softmax delta/warmup"]["clinc_oos"] == "0.3/0.15"
+    assert len(rows) == 7
+    assert command("table", "5", "--scale", "full", "--save", str(tmp_path)) == 0
+    text = (tmp_path / "table5.md").read_text()
+    assert "| epochs | 7 | 7 | 10 | 10 | 20 | 20 | 15 | 15 | 20 | 20 | 10 | 10 |" in text
+    assert "| model | bert-base-cased | – |" in text
+    assert command("sparse", "table4", "--scale", "full") == 0
+    assert "360" in capsys.readouterr().out
+
+
+def test_data_sets_beside_the_papers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for name in (["table1"], ["sparse", "table2"]):
+        assert command(*name, "--data-dir", str(tmp_path)) == 0  # nothing is here: the papers' numbers are
+        assert "15,250" in (out := capsys.readouterr().out) or "15,100" in out
+
+
 # ------------------------------------------------------------ records made by hand
 
 

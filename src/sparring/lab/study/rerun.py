@@ -18,10 +18,11 @@ from sparring.lab.jobs import remove, run_all
 from sparring.lab.records import plain, write, write_json
 from sparring.lab.study import page, scales
 from sparring.lab.study.estimate import estimate, words
+from sparring.lab.study.listings import LISTINGS
 from sparring.lab.study.results import Results, read_results, record, write_results
-from sparring.lab.study.studies import STUDIES, Entry, Study, base_config, entries_of, find_study
+from sparring.lab.study.studies import STUDIES, Entry, Study, base_config, entries_of, find_study, stem
 from sparring.lab.tables import Sheet
-from sparring.lab.tasks import UserError
+from sparring.lab.tasks import UserError, Where
 
 
 class Rerun:
@@ -154,6 +155,11 @@ def paper(options: Any, flags: dict[str, Any]) -> None:
     if not options.study:
         for study in STUDIES.values():
             print(f"{study.name:<16} {study.about} ({', '.join(study.tasks)})")
+        for name, (about, _) in LISTINGS.items():
+            print(f"{name:<16} {about} (no runs)")
+        return
+    if (name := stem(options.study)) in (listed := {stem([known]): known for known in LISTINGS}):
+        _list(listed[name], options, flags)
         return
     if options.study == ["page"]:
         if not options.records or not options.save:
@@ -178,6 +184,19 @@ def paper(options: Any, flags: dict[str, Any]) -> None:
             outputs.append(_give(study, results, options))
     if options.json and outputs:
         print(json.dumps(plain(outputs if every else outputs[0]), indent=2, ensure_ascii=False))
+
+
+def _list(name: str, options: Any, flags: dict[str, Any]) -> None:
+    """A table that needs no runs."""
+    made = LISTINGS[name][1](options.size, Where.default(flags.get("data_dir")))
+    if options.json:
+        print(json.dumps({"study": name, "about": LISTINGS[name][0], **made.json()}, indent=2, ensure_ascii=False))
+    else:
+        show.console().print(show.table(made.title, made.columns, made.cells))
+    if options.save:
+        path = Path(options.save) / f"{name.replace(' ', '_')}.md"
+        write(path, f"{made.markdown()}\nMade by `{shlex.join(['sparring', *sys.argv[1:]])}`.\n")
+        print(path, file=sys.stderr)
 
 
 def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | None:

@@ -126,11 +126,15 @@ STUDIES = {
 }
 
 
+def stem(words: Sequence[str]) -> str:
+    """A name as it is looked for: ``table2`` is also ``table-2`` and ``Table 2``."""
+    return "".join(words).lower().replace("-", "").replace(" ", "")
+
+
 def find_study(words: Sequence[str]) -> Study:
     """``table2``, ``sparse table1``; also ``table-2`` and ``Figure 3``."""
-    name = " ".join(words).lower().replace("-", "")
     for study in STUDIES.values():
-        if study.name.replace(" ", "") == name.replace(" ", ""):
+        if stem([study.name]) == stem(words):
             return study
     raise UserError(f'no table or figure "{" ".join(words)}"; there are {", ".join(STUDIES)}')
 

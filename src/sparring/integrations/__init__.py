@@ -1,0 +1,1 @@
+"""Other people's trainers: thin coats over ``training``."""

@@ -1,0 +1,152 @@
+"""A callback for Lightning modules that optimize automatically."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from sparring.delta import DeltaSchedule, delta_value
+from sparring.losses import Loss
+from sparring.losses.base import MultilabelLoss, reduce
+from sparring.training.accumulate import AdaptiveAccumulation
+from sparring.training.replicas import Replicas
+from sparring.training.skip import compact
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.utilities import rank_zero_warn
+except ImportError as error:
+    raise ImportError("this needs Lightning: pip install 'sparring[lightning]'") from error
+
+REFUSED = ("DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy")
+
+
+class SparringCallback(Callback):
+    """Beside a module that optimizes automatically and has one of our losses: no backward for what is won, δ that moves, and the won
+    share in the logs.
+
+    Args:
+        loss: the module's loss; found by itself where there is one.
+        skip: no backward for samples that are won. ``model`` says which part of the module is called in its training step: the module
+            itself where it has a ``forward``, else all its children.
+        accumulation: AS-Speed, the most batches a step may gather. Lightning can change over only between windows that end together, so it
+            grows later than the rule says; for rows of uneven number (tokens) a window is a mean of means. ``SparringModule`` has neither
+            limit.
+    """
+
+    def __init__(
+        self,
+        loss: Loss | None = None,
+        *,
+        skip: bool = True,
+        model: nn.Module | None = None,
+        accumulation: AdaptiveAccumulation | int | None = None,
+    ) -> None:
+        self.loss, self.skip, self.model = loss, skip, model
+        self.windows = accumulation if isinstance(accumulation, AdaptiveAccumulation) else AdaptiveAccumulation(max_steps=accumulation or 1)
+        self._compactions: list[Any] = []
+        self._counts: list[Tensor] = []  # of the window: valid and won rows
+        self._n_stepped = 0  # updates so far
+        self._n_micro = 0  # batches of this window
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not pl_module.automatic_optimization:
+            raise ValueError("SparringCallback is for automatic optimization; a module that optimizes by hand can be a SparringModule")
+        if self.windows.max_steps > 1 and (trainer.accumulate_grad_batches != 1 or type(trainer.strategy).__name__ in REFUSED):
+            raise ValueError("AS-Speed needs accumulate_grad_batches=1 to begin with, and DDP or one device")
+        self.loss = self.loss or _only_loss(pl_module)
+        self._watch(self.loss)
+        self._replicas = Replicas(pl_module.device)
+        if self.skip:
+            has_forward = type(pl_module).forward is not LightningModule.forward
+            called = [self.model] if self.model is not None else [pl_module] if has_forward else list(pl_module.children())
+            self._compactions = [compact(part) for part in called if any(True for _ in part.parameters())]
+
+    def _watch(self, loss: Loss) -> None:
+        """Keep the rows of each loss that is computed in training."""
+
+        def forward(input: Tensor, target: Tensor) -> Tensor:
+            rows = loss.rows(input, target)
+            if torch.is_grad_enabled():
+                self._counts.append(torch.stack([rows.valid.sum(), rows.won.sum()]))
+            return reduce(rows, loss.reduction, input, target.shape[:-1] if isinstance(loss, MultilabelLoss) else target.shape)
+
+        loss.forward = forward
+
+    # ------------------------------------------------------------ windows
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._n_stepped = trainer.global_step
+        trainer.accumulate_grad_batches = self.windows.steps
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        """Lightning divides by the length a window should have; a short one at the end of an epoch has fewer."""
+        if self._n_micro < trainer.accumulate_grad_batches:
+            for parameter in pl_module.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(trainer.accumulate_grad_batches / self._n_micro)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._n_micro += 1
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self._n_stepped:
+            return
+        self._n_stepped = trainer.global_step
+        n_micro, self._n_micro = self._n_micro, 0
+        counts = torch.stack(self._counts).sum(0).tolist() if self._counts else [0, 0]
+        n_all, n_won = (int(count) for count in self._replicas.sum(counts))
+        self._counts.clear()
+        won_share = n_won / n_all if n_all else 0.0
+        self._follow(trainer, n_micro, won_share)
+        self._grow(trainer, n_all, n_won, aligned=0 if trainer.is_last_batch else batch_idx + 1)
+        assert self.loss is not None
+        delta = getattr(self.loss, "delta", None)
+        found = {"won_share": won_share, "accumulation": float(n_micro)} | ({} if delta is None else {"delta": delta_value(delta)})
+        if self._compactions:
+            found["samples_backward"] = float(self._compactions[0].stats.n_samples_backward)
+        pl_module.log_dict(found, on_step=True, on_epoch=False)
+
+    def _follow(self, trainer: Trainer, n_micro: int, won_share: float) -> None:
+        """δ and the learning rate go by batches; Lightning has taken the first step of the rate."""
+        delta = getattr(self.loss, "delta", None)
+        for i in range(n_micro):
+            if isinstance(delta, DeltaSchedule):
+                delta.step(won_share)
+            for config in trainer.lr_scheduler_configs if i else ():
+                if config.interval == "step" and not isinstance(config.scheduler, ReduceLROnPlateau):
+                    config.scheduler.step()
+
+    def _grow(self, trainer: Trainer, n_all: int, n_won: int, aligned: int) -> None:
+        """The next window's length, where one of that length can begin: Lightning counts from the beginning of an epoch."""
+        now = self.windows.steps
+        wanted = self.windows.grown(n_all, n_won)
+        if aligned % wanted == 0 and aligned % now == 0:
+            self.windows.steps = trainer.accumulate_grad_batches = wanted
+
+    # ------------------------------------------------------------ what is kept
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"windows": self.windows.state_dict()}  # δ is the module's own
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.windows.load_state_dict(state_dict["windows"])
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for compaction in self._compactions:
+            compaction.remove()
+        assert self.loss is not None
+        del self.loss.forward
+        if self.skip and not any(compaction.stats.n_backward for compaction in self._compactions):
+            rank_zero_warn("nothing was skipped: training_step does not call what SparringCallback(model=…) was told, or the module itself")
+
+
+def _only_loss(module: nn.Module) -> Loss:
+    """The one of ours that a module has."""
+    found = [part for part in module.modules() if isinstance(part, Loss)]
+    if len(found) != 1:
+        raise ValueError(f"{type(module).__name__} has {len(found)} of our losses; SparringCallback(loss=…) says which is meant")
+    return found[0]

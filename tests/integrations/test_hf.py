@@ -1,0 +1,367 @@
+"""SparringTrainer against the plain Trainer, and against itself uninterrupted."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainerCallback
+
+from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, Scorecard, SoftmaxLoss
+from sparring.integrations.hf import SparringArguments, SparringMixin, SparringTrainer, loss_func
+from tests.integrations.tiny import N_CLASSES, Sentences, arguments, bert, tagger, weights
+
+EVERYTHING = {"speed": "all", "accumulation": 3, "lam": 1.0, "delta": 0.2}
+
+
+def trained(
+    folder: Path, model: nn.Module | None = None, data: Any = None, *, eval_dataset: Any = None, args: Any = None, **own: Any
+) -> Any:
+    """A SparringTrainer that has trained."""
+    trainer = SparringTrainer(
+        model or bert(), args or arguments(folder), train_dataset=data or Sentences(), eval_dataset=eval_dataset, **own
+    )
+    trainer.train()
+    return trainer
+
+
+# ------------------------------------------------------------ against the plain Trainer
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_delta_one_and_everything_off_is_the_plain_trainer(tmp_path: Path, accumulation: int) -> None:
+    args = arguments(tmp_path, gradient_accumulation_steps=accumulation)
+    plain = Trainer(bert(), args, train_dataset=Sentences(54), compute_loss_func=loss_func("softmax"))
+    plain.train()
+    ours = trained(tmp_path, data=Sentences(54), args=args, delta=1.0, speed="off")
+    assert torch.allclose(weights(plain.model), weights(ours.model), rtol=0, atol=1e-4)  # of rounding, which Adam makes more of
+    assert (plain.state.global_step, plain.state.epoch) == (ours.state.global_step, ours.state.epoch)
+
+
+def test_to_the_bit_where_windows_are_single_batches(tmp_path: Path) -> None:
+    plain = Trainer(bert(), arguments(tmp_path), train_dataset=Sentences())
+    plain.train()
+    ours = trained(tmp_path, delta=1.0, speed="off")
+    assert torch.equal(weights(plain.model), weights(ours.model))
+    theirs, logged = ([entry["loss"] for entry in each.state.log_history if "loss" in entry] for each in (plain, ours))
+    assert logged == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["class", "token", "multi-label"])
+def test_skipping_is_exact(tmp_path: Path, kind: str) -> None:
+    def model() -> nn.Module:
+        return tagger() if kind == "token" else bert(problem_type="multi_label_classification" if kind == "multi-label" else None)
+
+    args = arguments(tmp_path, gradient_accumulation_steps=2)
+    off = trained(tmp_path, model(), Sentences(kind=kind), args=args, speed="off", delta=0.1)
+    rows = trained(tmp_path, model(), Sentences(kind=kind), args=args, delta=0.1)
+    assert torch.allclose(weights(off.model), weights(rows.model), rtol=0, atol=1e-4)
+    assert rows.corner.record.totals["n_backward"] < off.corner.record.totals["n_backward"]
+    assert ("multilabel" in rows.objective.name) == (kind == "multi-label")
+
+
+@pytest.mark.parametrize("kind", ["class", "token", "multi-label"])
+def test_accumulation_is_one_large_batch(tmp_path: Path, kind: str) -> None:
+    """loss_func in a plain Trainer: four batches of 4 are one of 16, whatever the Trainer counts."""
+    torch.manual_seed(0)
+    found = []
+    for size, steps in ((16, 1), (4, 4)):
+        model = tagger() if kind == "token" else bert()
+        model.config.hidden_dropout_prob = 0.0
+        model.eval()
+        settings = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "max_grad_norm": 0.0, "optim": "sgd"}
+        name = "multilabel-as-softmax" if kind == "multi-label" else "as-softmax"
+        trainer = Trainer(
+            model,
+            arguments(tmp_path, **settings),
+            train_dataset=Sentences(64, kind),
+            compute_loss_func=loss_func(name),
+            callbacks=[_Still()],
+        )
+        trainer.train()
+        found.append(weights(model))
+    assert torch.allclose(*found, rtol=0, atol=1e-5)
+
+
+class _Still(TrainerCallback):  # type: ignore[misc]
+    """No dropout: the two runs would draw other numbers."""
+
+    def on_train_begin(self, *_: Any, model: nn.Module, **__: Any) -> None:
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+
+
+# ------------------------------------------------------------ steps, schedule, cadence, logs
+
+
+def test_everything_on_ends_where_it_should(tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+
+    class Watch(TrainerCallback):  # type: ignore[misc]
+        def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            seen.append(("evaluate", state.global_step))
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            seen.append(("save", state.global_step))
+
+    args = arguments(
+        tmp_path, num_train_epochs=10, eval_strategy="steps", eval_steps=20, save_strategy="steps", save_steps=40, logging_steps=10
+    )
+    trainer = trained(tmp_path, eval_dataset=Sentences(16), args=args, callbacks=[Watch()], **EVERYTHING)
+    state = trainer.state
+    assert state.global_step == state.max_steps == 130
+    assert trainer.lr_scheduler.get_last_lr()[0] == 0
+    assert math.isclose(state.epoch, 10)
+    steps = [step for what, step in seen if what == "evaluate"]
+    assert [step // 20 for step in steps[:6]] == [*range(1, 7)]  # each multiple of 20, or the first step after it
+    assert steps[6:] in ([], [130])  # and the end, in version 5
+    assert [step // 40 for what, step in seen if what == "save"] == [1, 2, 3, 3]  # and the last
+    logs = [entry for entry in state.log_history if "won_share" in entry]
+    assert len(logs) >= 12
+    assert {"delta", "accumulation", "samples_forward", "samples_backward"} <= logs[0].keys()
+    assert max(entry["accumulation"] for entry in logs) == 3
+    assert logs[-1]["samples_backward"] < logs[-1]["samples_forward"] < 520
+    assert 0 < logs[-1]["won_share"] <= 1
+
+
+def test_max_steps_in_the_middle_of_a_window(tmp_path: Path) -> None:
+    trainer = trained(tmp_path, args=arguments(tmp_path, max_steps=23), accumulation=5, lam=5.0)
+    assert (trainer.state.global_step, trainer.lr_scheduler.get_last_lr()[0]) == (23, 0)
+    assert trainer.corner.record.totals["n_updates"] < 12
+
+
+def test_warm_up_and_schedules(tmp_path: Path) -> None:
+    args = arguments(tmp_path, logging_steps=1)
+    deltas = [entry["delta"] for entry in trained(tmp_path, args=args, delta=0.2, delta_warmup=0.5).state.log_history if "delta" in entry]
+    assert deltas == [1.0] * 19 + [0.2] * 20
+    own = trained(tmp_path, args=args, loss=ASSoftmaxLoss(LinearDelta(1.0, 0.1, total_steps=39)))
+    assert own.objective.delta.value == 0.1
+
+
+def test_evaluation_goes_by_one_delta(tmp_path: Path) -> None:
+    trainer = SparringTrainer(
+        bert(), arguments(tmp_path), eval_dataset=Sentences(16), loss=ASSoftmaxLoss(LinearDelta(1.0, 0.3, total_steps=9))
+    )
+    fixed = SparringTrainer(bert(), arguments(tmp_path), eval_dataset=Sentences(16), delta=0.3)
+    assert trainer.evaluate()["eval_loss"] == fixed.evaluate()["eval_loss"]
+
+
+def test_load_best_model(tmp_path: Path) -> None:
+    args = arguments(tmp_path, eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True, metric_for_best_model="eval_loss")
+    trainer = trained(tmp_path, eval_dataset=Sentences(16), args=args, **EVERYTHING)
+    best = min(entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry)
+    assert math.isclose(trainer.evaluate()["eval_loss"], best, rel_tol=1e-6)
+
+
+def test_everybody_rests_in_an_epoch(tmp_path: Path) -> None:
+    """An epoch without a batch counts as one, and training goes on."""
+    card = Scorecard(52, max_rest=1)
+    trainer = trained(tmp_path, data=Sentences(hard=0), args=arguments(tmp_path, num_train_epochs=30), rest=card, delta=0.05)
+    assert trainer.state.global_step == trainer.state.max_steps
+    assert trainer.corner.record.totals["n_forward"] < 30 * 52 * 0.8
+
+
+# ------------------------------------------------------------ resuming
+
+
+@pytest.mark.parametrize("own", [EVERYTHING, {"accumulation": 3, "lam": 1.0}, {"delta_warmup": 0.4}, {"rest": True}], ids=str)
+def test_resume_from_any_checkpoint(tmp_path: Path, own: dict[str, Any]) -> None:
+    args = arguments(tmp_path / "whole", num_train_epochs=6, save_strategy="steps", save_steps=7)
+    whole = trained(tmp_path, args=args, **own)
+    folders = sorted((tmp_path / "whole").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    assert len(folders) > 5
+    for folder in folders[:-1]:
+        again = SparringTrainer(bert(seed=9), arguments(tmp_path / "again", num_train_epochs=6), train_dataset=Sentences(), **own)
+        again.train(resume_from_checkpoint=str(folder))
+        assert torch.equal(weights(whole.model), weights(again.model)), folder.name
+        assert again.state.global_step == whole.state.global_step
+        assert again.corner.record.totals["n_backward"] == whole.corner.record.totals["n_backward"]
+
+
+def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
+    args = arguments(tmp_path, save_strategy="epoch", num_train_epochs=1)
+    trained(tmp_path, args=args)
+    folder = str(next(tmp_path.glob("checkpoint-*")))
+    for own, message in (({"loss": "softmax"}, "a run with as-softmax"), ({"rest": True}, "without resting")):
+        with pytest.raises(ValueError, match=message):
+            SparringTrainer(bert(), args, train_dataset=Sentences(), **own).train(resume_from_checkpoint=folder)
+    (Path(folder) / "sparring_0.pt").unlink()
+    with pytest.raises(ValueError, match="is missing"):
+        SparringTrainer(bert(), args, train_dataset=Sentences()).train(resume_from_checkpoint=folder)
+
+
+# ------------------------------------------------------------ models and data of other shapes
+
+
+class Pair(nn.Module):
+    """Returns a tuple, and calls its target otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.head = nn.Embedding(40, 8), nn.Linear(8, N_CLASSES)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.embed(input_ids)[:, 0]
+        return self.head(hidden), hidden
+
+
+def test_tuples_and_other_label_names(tmp_path: Path) -> None:
+    args = arguments(tmp_path, label_names=["truth"], remove_unused_columns=False)
+    data = Sentences(name="truth")
+    trainer = trained(tmp_path, Pair(), data, args=args, eval_dataset=data, **EVERYTHING)
+    found = trainer.predict(data)
+    assert found.predictions[0].shape == (52, N_CLASSES)
+    assert found.metrics["test_loss"] == pytest.approx(
+        float(ASSoftmaxLoss(0.2)(torch.as_tensor(found.predictions[0]), torch.as_tensor(found.label_ids))), abs=0.05
+    )
+
+
+def test_a_batch_without_targets(tmp_path: Path) -> None:
+    args = arguments(tmp_path, remove_unused_columns=False)
+    with pytest.raises(ValueError, match=r"has none of labels, label, target; TrainingArguments\(label_names"):
+        trained(tmp_path, Pair(), Sentences(name="truth"), args=args)
+
+
+def test_causal_language_models_are_shifted(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0))
+    data = [{"input_ids": ids, "labels": ids} for ids in Sentences(16).ids]
+    trainer = SparringTrainer(model, arguments(tmp_path), train_dataset=data, eval_dataset=data, loss="softmax")
+    ids = Sentences(16).ids
+    theirs = model.eval()(input_ids=ids, labels=ids).loss.item()  # the plain Trainer divides by the first tokens too
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(theirs, abs=1e-5)
+    trainer.train()
+    assert trainer.corner.record.totals["n_rows"] == 3 * 16 * 5
+
+
+@pytest.mark.parametrize("settings", [{"gradient_checkpointing": True}, {"bf16": True}], ids=str)
+def test_other_ways_to_run_a_model(tmp_path: Path, settings: dict[str, Any]) -> None:
+    trainer = trained(tmp_path, args=arguments(tmp_path, **settings), **EVERYTHING)
+    assert trainer.state.global_step == trainer.state.max_steps
+    assert trainer.state.log_history[-2]["loss"] < trainer.state.log_history[0]["loss"]
+
+
+def test_a_trainer_of_ones_own(tmp_path: Path) -> None:
+    class Theirs(Trainer):  # type: ignore[misc]
+        def create_optimizer(self, *_: Any) -> Any:
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+            return self.optimizer
+
+    class Mine(SparringMixin, Theirs):
+        pass
+
+    trainer = Mine(bert(), arguments(tmp_path), train_dataset=Sentences(), speed="all")
+    trainer.train()
+    assert isinstance(trainer.optimizer.optimizer, torch.optim.SGD)
+
+
+def test_arguments_from_the_command_line(tmp_path: Path) -> None:
+    words = ["--output_dir", str(tmp_path), "--delta", "0.2", "--speed", "all", "--accumulation", "4", "--use_cpu", "true"]
+    (args,) = HfArgumentParser(SparringArguments).parse_args_into_dataclasses(words)
+    trainer = SparringTrainer(bert(), args, train_dataset=Sentences())
+    assert (trainer.settings.delta, trainer.settings.accumulation, trainer.settings.speed) == (0.2, 4, "all")
+    assert SparringTrainer(bert(), args, train_dataset=Sentences(), delta=0.5).settings.delta == 0.5
+
+
+# ------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("settings", "own", "message"),
+    [
+        ({"label_smoothing_factor": 0.1}, {}, 'use loss="label-smoothing"'),
+        ({"gradient_accumulation_steps": 2}, {"accumulation": 4}, "leave it at 1"),
+        ({"gradient_accumulation_steps": 2}, {"speed": "all"}, "leave it at 1"),
+        ({}, {"loss": "as-sotfmax"}, "did you mean"),
+        ({}, {"loss": nn.CrossEntropyLoss()}, "one of ours or its name"),
+        ({}, {"loss": SoftmaxLoss(), "delta": 0.3}, "given as an object"),
+        ({}, {"loss": ASSoftmaxLoss(reduction="sum")}, "needs the mean"),
+        ({}, {"speed": "fast"}, "speed must be one of"),
+        ({}, {"loss": "softmax", "delta_warmup": 0.1}, "softmax has no δ"),
+        ({}, {"accumulation": AdaptiveAccumulation(decide="first")}, "previous"),
+        ({}, {"compute_loss_func": loss_func()}, "say the same thing"),
+    ],
+)
+def test_mistakes(tmp_path: Path, settings: dict[str, Any], own: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SparringTrainer(bert(), arguments(tmp_path, **settings), train_dataset=Sentences(), **own)
+
+
+def test_deepspeed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate import Accelerator, DistributedType
+
+    monkeypatch.setattr(Accelerator, "distributed_type", property(lambda _: DistributedType.DEEPSPEED))
+    with pytest.raises(ValueError, match=r"DEEPSPEED keeps gradients .* use DDP"):
+        SparringTrainer(bert(), arguments(tmp_path), train_dataset=Sentences())
+
+
+def test_no_labels_for_loss_func() -> None:
+    with pytest.raises(ValueError, match='a column named "labels"'):
+        loss_func()({"logits": torch.zeros(2, 3)}, None)
+    with pytest.raises(ValueError, match="ignore_index=-1"):
+        loss_func(ASSoftmaxLoss(ignore_index=-1))
+
+
+# ------------------------------------------------------------ two processes
+
+
+def two_processes(folder: Path, own: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    """What they ended with."""
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "tests.integrations.two_trainers",
+    ]
+    done = subprocess.run(
+        [*launch, str(folder), json.dumps({"own": own, **settings})],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "found.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_two_processes_end_the_same(tmp_path: Path) -> None:
+    whole = two_processes(tmp_path, EVERYTHING)
+    assert whole["equal"]
+    assert whole["step"] == whole["max_steps"] == 6 * 14
+    assert whole["lr"] == 0
+    assert whole["n_updates"] < 60
+    assert whole["n_backward"] < 6 * 56
+    if transformers.__version__.startswith("4."):  # its own loading of the optimizer to "cpu:0" fails
+        return
+    folder = sorted(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))[1]
+    again = two_processes(tmp_path, EVERYTHING, resume=str(folder))
+    assert again["weights"] == whole["weights"]
+
+
+def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
+    """Batches of 2 on each of two processes are batches of 4 on one, skipping included."""
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    sgd = {"optim": "sgd", "learning_rate": 0.5}
+    two = two_processes(tmp_path, {"delta": 0.02}, n=52, model=still, args=sgd)
+    one = trained(tmp_path, bert(**still), args=arguments(tmp_path, num_train_epochs=6, **sgd), delta=0.02)
+    assert two["step"] == one.state.global_step
+    assert two["n_backward"] == pytest.approx(one.corner.record.totals["n_backward"], abs=3)  # of rounding, at the edge of δ
+    assert two["n_backward"] < 0.95 * 6 * 52
+    assert torch.allclose(torch.tensor(two["weights"]), weights(one.model), rtol=0, atol=1e-5)

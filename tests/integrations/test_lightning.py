@@ -1,0 +1,240 @@
+"""SparringModule against a loop by hand and itself uninterrupted; SparringCallback beside an automatic module."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, SoftmaxLoss
+from sparring.integrations.lightning import SparringCallback, SparringModule
+from tests.integrations.tiny import weights
+
+N, BATCH = 44, 8
+
+
+def data(n: int = N) -> TensorDataset:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 6, generator=generator)
+    return TensorDataset(x, (x[:, :3] + 0.3 * torch.randn(n, 3, generator=generator)).argmax(1))
+
+
+def network(seed: int = 0, dropout: float = 0.1) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 3))
+
+
+class Ours(SparringModule, lightning.LightningModule):
+    def __init__(self, seed: int = 0, dropout: float = 0.1, rests: bool = False, schedule: bool = True, **own: Any) -> None:
+        super().__init__(**own)
+        self.net, self.rests, self.schedule = network(seed, dropout), rests, schedule
+        self.seen: list[dict[str, float]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+    def train_dataloader(self) -> Any:
+        return self.resting(data(), BATCH) if self.rests else DataLoader(data(), BATCH)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
+        total = int(self.trainer.estimated_stepping_batches)
+        rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / total)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rate, "interval": "step"}} if self.schedule else optimizer
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.seen.append({name: float(value) for name, value in self.trainer.callback_metrics.items()})
+
+
+def fit(module: Any, folder: Path, epochs: int = 4, **settings: Any) -> lightning.Trainer:
+    usual = {"max_epochs": epochs, "accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    checkpoint = settings.pop("ckpt_path", None)
+    trainer = lightning.Trainer(default_root_dir=folder, **{**usual, "enable_checkpointing": False, **settings})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")
+        warnings.filterwarnings("ignore", message=".*train_dataloader.*|.*LeafSpec.*|.*treespec.*")
+        trainer.fit(module, ckpt_path=checkpoint)
+    return trainer
+
+
+def by_hand(loss: nn.Module, epochs: int = 4, **settings: Any) -> nn.Module:
+    """A plain loop over the same batches."""
+    net = network(**settings)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (epochs * 6))
+    for _ in range(epochs):
+        for x, y in DataLoader(data(), BATCH):
+            loss(net(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            rate.step()
+    return net
+
+
+# ------------------------------------------------------------ the module
+
+
+def test_softmax_is_a_plain_loop(tmp_path: Path) -> None:
+    module = Ours(dropout=0.0, loss="softmax", speed="off")
+    fit(module, tmp_path)
+    assert torch.allclose(weights(module.net), weights(by_hand(nn.CrossEntropyLoss(), dropout=0.0)), rtol=0, atol=1e-5)
+
+
+def test_skipping_is_exact(tmp_path: Path) -> None:
+    module = Ours(dropout=0.0, delta=0.1)
+    fit(module, tmp_path, epochs=8)
+    assert torch.allclose(weights(module.net), weights(by_hand(ASSoftmaxLoss(0.1), 8, dropout=0.0)), rtol=0, atol=1e-4)
+    assert module._corner.record.totals["n_backward"] < 8 * N
+
+
+def test_a_window_is_the_mean_of_its_rows(tmp_path: Path) -> None:
+    """Six batches of 8, 8, 8, 8, 8 and 4 rows in one step: a step on all of them."""
+    windows = AdaptiveAccumulation(max_steps=6)
+    module = Ours(dropout=0.0, loss="softmax", speed="off", schedule=False, accumulation=windows)
+    windows.reset = lambda: windows.load_state_dict({**windows.state_dict(), "steps": 6})  # type: ignore[method-assign]
+    fit(module, tmp_path, epochs=1)
+    net = network(dropout=0.0)
+    x, y = data().tensors
+    nn.functional.cross_entropy(net(x), y).backward()
+    torch.optim.AdamW(net.parameters(), lr=0.02).step()
+    assert torch.allclose(weights(module.net), weights(net), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_everything_on(tmp_path: Path, rests: bool) -> None:
+    module = Ours(rests=rests, delta=0.1, speed="all" if rests else "skip", accumulation=3, lam=1.0, max_grad_norm=1.0)
+    trainer = fit(module, tmp_path, epochs=10)
+    assert trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == pytest.approx(0, abs=1e-9)
+    assert trainer.fit_loop.epoch_loop.total_batch_idx + 1 == 10 * 6
+    assert trainer.global_step == module._corner.record.totals["n_updates"] < 10 * 6
+    last = module.seen[-1]
+    assert {"won_share", "accumulation", "delta", "samples_backward", "train_loss"} <= last.keys()
+    assert max(entry["accumulation"] for entry in module.seen) == 3
+    assert last["samples_backward"] < 10 * N
+    assert (module._corner.record.totals["n_forward"] < 10 * N) == rests
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_going_on_from_a_checkpoint(tmp_path: Path, rests: bool) -> None:
+    own = {"rests": rests, "delta": 0.1, "speed": "all" if rests else "skip", "accumulation": 3, "lam": 1.0}
+    save = lightning.pytorch.callbacks.ModelCheckpoint(
+        tmp_path / "kept", save_top_k=-1, every_n_train_steps=5 if rests else None, every_n_epochs=None if rests else 2, filename="{step}"
+    )
+    whole = Ours(**own)
+    torch.manual_seed(5)
+    fit(whole, tmp_path, epochs=8, enable_checkpointing=True, callbacks=[save])
+    kept = sorted((tmp_path / "kept").glob("*.ckpt"))
+    assert len(kept) > 2
+    for path in kept[:-1]:
+        again = Ours(seed=7, **own)
+        torch.manual_seed(99)
+        fit(again, tmp_path, epochs=8, ckpt_path=path)
+        assert torch.equal(weights(whole.net), weights(again.net)), path.name
+
+
+def test_two_processes_end_the_same(tmp_path: Path) -> None:
+    """Although one's batch is at times all won and the other's is not."""
+    own = {"rests": True, "delta": 0.1, "speed": "all", "accumulation": 3, "lam": 1.0}
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integrations.two_modules", str(tmp_path), json.dumps(own)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        cwd=root,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["equal"]
+    assert found["lr"] == pytest.approx(0, abs=1e-9)
+    assert found["n_updates"] < 6 * 3
+
+
+def test_warm_up_of_delta(tmp_path: Path) -> None:
+    module = Ours(delta=0.2, delta_warmup=0.5)
+    fit(module, tmp_path)
+    assert [round(entry["delta"], 6) for entry in module.seen] == [1.0] * 11 + [0.2] * 13
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"return self.resting\(dataset, batch_size\)"):
+        fit(Ours(speed="all"), tmp_path)
+    with pytest.raises(ValueError, match="nobody rests"):
+        fit(Ours(rests=True), tmp_path)
+
+
+# ------------------------------------------------------------ the callback
+
+
+class Theirs(lightning.LightningModule):
+    """A module as people write them."""
+
+    def __init__(self, loss: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.net, self.loss = network(dropout=dropout), loss
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return self.loss(self(x), y)
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(data(), BATCH)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
+        total = int(self.trainer.estimated_stepping_batches)
+        rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / total))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rate, "interval": "step"}}
+
+
+def test_callback_skips_exactly_and_gives_the_module_back(tmp_path: Path) -> None:
+    plain, ours = Theirs(ASSoftmaxLoss(0.1)), Theirs(ASSoftmaxLoss(0.1))
+    fit(plain, tmp_path, epochs=8)
+    trainer = fit(ours, tmp_path, epochs=8, callbacks=[SparringCallback()])
+    assert torch.allclose(weights(plain.net), weights(ours.net), rtol=0, atol=1e-4)
+    assert trainer.callback_metrics["samples_backward"] < 8 * N
+    assert trainer.callback_metrics["won_share"] > 0
+    assert "forward" not in vars(ours.loss)
+
+
+def test_callback_moves_delta_by_batches(tmp_path: Path) -> None:
+    module = Theirs(ASSoftmaxLoss(LinearDelta(1.0, 0.1, total_steps=24)))
+    fit(module, tmp_path, callbacks=[SparringCallback(accumulation=3)])
+    assert module.loss.delta.value == 0.1
+
+
+def test_callback_accumulates_where_windows_end_together(tmp_path: Path) -> None:
+    lengths: list[int] = []
+
+    class Watch(lightning.pytorch.Callback):
+        def on_before_zero_grad(self, trainer: Any, *_: Any) -> None:
+            lengths.append(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
+
+    callback = SparringCallback(accumulation=AdaptiveAccumulation(lam=1.5, max_steps=3))
+    trainer = fit(Theirs(ASSoftmaxLoss(0.05)), tmp_path, epochs=10, callbacks=[callback, Watch()])
+    assert trainer.accumulate_grad_batches == 3
+    assert trainer.global_step < 60
+    assert trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == 0  # by batches, as if nothing had been gathered
+    assert callback.state_dict()["windows"]["steps"] == 3
+
+
+def test_callback_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has 0 of our losses"):
+        fit(Theirs(nn.CrossEntropyLoss()), tmp_path, callbacks=[SparringCallback()])
+    with pytest.raises(ValueError, match="can be a SparringModule"):
+        fit(Ours(), tmp_path, callbacks=[SparringCallback(SoftmaxLoss())])
