@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from torch.utils.data import IterableDataset
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainerCallback
 
 from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, Scorecard, SoftmaxLoss
@@ -192,9 +194,12 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     args = arguments(tmp_path, save_strategy="epoch", num_train_epochs=1)
     trained(tmp_path, args=args)
     folder = str(next(tmp_path.glob("checkpoint-*")))
-    for own, message in (({"loss": "softmax"}, "a run with as-softmax"), ({"rest": True}, "without resting")):
+    for own, message in (({"loss": "softmax"}, "with loss as-softmax"), ({"rest": True}, "with resting False")):
         with pytest.raises(ValueError, match=message):
             SparringTrainer(bert(), args, train_dataset=Sentences(), **own).train(resume_from_checkpoint=folder)
+    other = arguments(tmp_path, per_device_train_batch_size=2)
+    with pytest.raises(ValueError, match="with batch size 4, this one has 2"):
+        SparringTrainer(bert(), other, train_dataset=Sentences()).train(resume_from_checkpoint=folder)
     (Path(folder) / "sparring_0.pt").unlink()
     with pytest.raises(ValueError, match="is missing"):
         SparringTrainer(bert(), args, train_dataset=Sentences()).train(resume_from_checkpoint=folder)
@@ -272,6 +277,59 @@ def test_arguments_from_the_command_line(tmp_path: Path) -> None:
     trainer = SparringTrainer(bert(), args, train_dataset=Sentences())
     assert (trainer.settings.delta, trainer.settings.accumulation, trainer.settings.speed) == (0.2, 4, "all")
     assert SparringTrainer(bert(), args, train_dataset=Sentences(), delta=0.5).settings.delta == 0.5
+
+
+def test_a_stream_of_samples(tmp_path: Path) -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter(Sentences())
+
+    trainer = trained(tmp_path, data=Stream(), args=arguments(tmp_path, max_steps=20), accumulation=4, lam=2.0)
+    assert (trainer.state.global_step, trainer.lr_scheduler.get_last_lr()[0]) == (20, 0)
+    with pytest.raises(ValueError, match="so nobody can rest; use rest=False"):
+        trained(tmp_path, data=Stream(), args=arguments(tmp_path, max_steps=20), speed="all")
+    assert trained(tmp_path, data=Stream(), args=arguments(tmp_path, max_steps=5), speed="all", rest=False).state.global_step == 5
+
+
+def test_a_second_run_begins_anew(tmp_path: Path) -> None:
+    trainer = SparringTrainer(
+        bert(), arguments(tmp_path, logging_steps=1), train_dataset=Sentences(), loss=ASSoftmaxLoss(0.2), delta_warmup=0.5, accumulation=3
+    )
+    for _ in range(2):
+        trainer.train()
+        assert next(entry["delta"] for entry in trainer.state.log_history if "delta" in entry) == 1.0
+    trainer.args.learning_rate = 0.0
+    assert trainer.train().global_step == trainer.state.max_steps
+
+
+def test_a_search_may_change_the_arguments(tmp_path: Path) -> None:
+    trainer = SparringTrainer(bert(), arguments(tmp_path, SparringArguments), train_dataset=Sentences())
+    trainer.args.delta = 0.9
+    trainer.train()
+    assert trainer.objective.delta == 0.9
+
+
+def test_a_model_that_returns_a_tensor(tmp_path: Path) -> None:
+    class Bare(Pair):
+        def forward(self, input_ids: torch.Tensor, attention_mask: Any = None) -> torch.Tensor:  # type: ignore[override]
+            return super().forward(input_ids)[0]
+
+    trainer = trained(tmp_path, Bare(), **EVERYTHING)
+    assert trainer.predict(Sentences(16)).predictions.shape == (16, N_CLASSES)
+
+
+def test_an_epoch_may_be_stopped(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Stop(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+            seen.append(state.global_step)
+            control.should_epoch_stop = state.global_step % 13 == 3
+            return control
+
+    trained(tmp_path, callbacks=[Stop()], rest=True)
+    assert seen[:4] == [1, 2, 3, 4]
+    assert all(1 <= b - a <= 13 for a, b in pairwise(seen))
 
 
 # ------------------------------------------------------------ mistakes

@@ -142,6 +142,46 @@ def test_going_on_from_a_checkpoint(tmp_path: Path, rests: bool) -> None:
         assert torch.equal(weights(whole.net), weights(again.net)), path.name
 
 
+def test_going_on_after_any_batch(tmp_path: Path) -> None:
+    """Also behind an epoch's last part, when nobody is left to fight in the batches that remain."""
+
+    class Keep(lightning.pytorch.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            trainer.save_checkpoint(tmp_path / f"{trainer.fit_loop.epoch_loop.total_batch_idx:02d}.ckpt")
+
+    own = {"rests": True, "delta": 0.05, "speed": "all", "accumulation": 2, "lam": 1.0}
+    whole = Ours(**own)
+    fit(whole, tmp_path, epochs=6, callbacks=[Keep()])
+    kept = sorted(tmp_path.glob("*.ckpt"))
+    assert len(kept) == 36
+    for path in kept[7::3]:
+        again = Ours(seed=7, **own)
+        fit(again, tmp_path, epochs=6, ckpt_path=path)
+        assert torch.equal(weights(whole.net), weights(again.net)), path.name
+
+
+def test_a_second_fit_begins_anew(tmp_path: Path) -> None:
+    module = Ours(loss=ASSoftmaxLoss(LinearDelta(1.0, 0.2, total_steps=24)))
+    for _ in range(2):
+        module.seen.clear()
+        fit(module, tmp_path)
+        assert module.seen[0]["delta"] > 0.9
+        assert module._corner.record.totals["n_forward"] == 4 * N
+
+
+def test_batches_of_other_forms(tmp_path: Path) -> None:
+    class Nested(Ours):
+        def train_dataloader(self) -> Any:
+            return DataLoader([{"inputs": {"x": x}, "truth": y} for x, y in data()], BATCH)
+
+        def logits_and_targets(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+            return model(batch["inputs"]["x"]), batch["truth"]
+
+    module = Nested(delta=0.1)
+    fit(module, tmp_path)
+    assert module._corner.record.totals["n_forward"] == 4 * N
+
+
 def test_two_processes_end_the_same(tmp_path: Path) -> None:
     """Although one's batch is at times all won and the other's is not."""
     own = {"rests": True, "delta": 0.1, "speed": "all", "accumulation": 3, "lam": 1.0}
@@ -222,15 +262,59 @@ def test_callback_accumulates_where_windows_end_together(tmp_path: Path) -> None
     lengths: list[int] = []
 
     class Watch(lightning.pytorch.Callback):
-        def on_before_zero_grad(self, trainer: Any, *_: Any) -> None:
-            lengths.append(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            lengths.append(trainer.accumulate_grad_batches)
 
     callback = SparringCallback(accumulation=AdaptiveAccumulation(lam=1.5, max_steps=3))
     trainer = fit(Theirs(ASSoftmaxLoss(0.05)), tmp_path, epochs=10, callbacks=[callback, Watch()])
-    assert trainer.accumulate_grad_batches == 3
+    assert lengths == sorted(lengths)
+    assert lengths[-1] == 3
+    assert trainer.accumulate_grad_batches == 1  # given back
     assert trainer.global_step < 60
     assert trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == 0  # by batches, as if nothing had been gathered
     assert callback.state_dict()["windows"]["steps"] == 3
+
+
+def test_callback_gradients_are_those_of_the_windows(tmp_path: Path) -> None:
+    """Windows of two batches from the second epoch on, by hand; the sixth batch is shorter, so it is a mean of means."""
+    module = Theirs(SoftmaxLoss())
+    windows = AdaptiveAccumulation(max_steps=2)
+    windows.grown = lambda *_: 2  # type: ignore[method-assign]
+    fit(module, tmp_path, epochs=3, callbacks=[SparringCallback(accumulation=windows)])
+    net = network(dropout=0.0)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / 18))
+    sizes = [[1, 1, 2, 2], [2, 2, 2], [2, 2, 2]]  # from the third batch on, where both lengths begin
+    for lengths in sizes:
+        batches = iter(DataLoader(data(), BATCH))
+        for length in lengths:
+            for x, y in (next(batches) for _ in range(length)):
+                (nn.functional.cross_entropy(net(x), y) / length).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            for _ in range(length):
+                rate.step()
+    assert torch.allclose(weights(module.net), weights(net), rtol=0, atol=1e-4)
+
+
+def test_callback_leaves_the_trainers_accumulation_alone(tmp_path: Path) -> None:
+    with_it, without = Theirs(ASSoftmaxLoss(0.05)), Theirs(ASSoftmaxLoss(0.05))
+    first = fit(with_it, tmp_path, accumulate_grad_batches=4, callbacks=[SparringCallback()])
+    second = fit(without, tmp_path, accumulate_grad_batches=4)
+    assert first.global_step == second.global_step == 8
+    assert torch.allclose(weights(with_it.net), weights(without.net), rtol=0, atol=1e-4)
+
+
+def test_callback_serves_several_modules_and_keeps_delta(tmp_path: Path) -> None:
+    loss = ASSoftmaxLoss(LinearDelta(1.0, 0.1, total_steps=24))
+    callback = SparringCallback()
+    fit(Theirs(ASSoftmaxLoss(0.1)), tmp_path, callbacks=[callback])
+    module = Theirs(loss)
+    save = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path / "kept", save_top_k=-1, every_n_epochs=2, filename="{epoch}")
+    fit(module, tmp_path, enable_checkpointing=True, callbacks=[callback, save])
+    again = Theirs(ASSoftmaxLoss(LinearDelta(1.0, 0.1, total_steps=24)))
+    fit(again, tmp_path, callbacks=[SparringCallback()], ckpt_path=next((tmp_path / "kept").glob("epoch=1*.ckpt")))
+    assert again.loss.delta.value == module.loss.delta.value == 0.1
 
 
 def test_callback_mistakes(tmp_path: Path) -> None:

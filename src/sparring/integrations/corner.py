@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from sparring.delta import DeltaSchedule, delta_value
 from sparring.losses import Loss
@@ -79,7 +80,7 @@ class Corner:
         """Forward, and backward where it is needed."""
         for part in parts:
             if part.batch is not None:
-                self.bouts.run((part.batch, part.indices), part.kind)
+                self.bouts.run((part.batch, part.indices.to(self.device)), part.kind)
             if part.last:
                 self.bouts.finish()
                 self.card.sync()
@@ -122,6 +123,14 @@ class Corner:
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.bouts.carried, self.won_share = list(state["carried"]), state["won_share"]
+
+
+def part_of(batch: Any) -> Part:
+    """A batch whose samples nobody follows."""
+    found = next((leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim), None)
+    if found is None:
+        raise ValueError(f"a batch must hold tensors that run over its samples; got {type(batch).__name__} without any")
+    return Part(batch, torch.arange(len(found)))
 
 
 def take_window(source: Iterator[Part], n_micro: int, before: int) -> list[Part]:

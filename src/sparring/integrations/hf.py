@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from sparring.delta import ConstantDelta, DeltaSchedule
-from sparring.integrations.corner import Corner, Part, take_window
+from sparring.integrations.corner import Corner, part_of, take_window
 from sparring.integrations.hf_loss import loss_func, share_of, shifted
 from sparring.integrations.hf_steps import Steps, Window
 from sparring.integrations.rounds import Rounds
@@ -31,6 +31,7 @@ from sparring.training.batches import LABELS, class_second, logits_of
 
 try:
     from transformers import Trainer, TrainingArguments
+    from transformers.trainer_utils import has_length
 except ImportError as error:
     raise ImportError("SparringTrainer needs transformers and accelerate: pip install 'sparring[hf]'") from error
 try:
@@ -59,8 +60,10 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         if keywords.get("compute_loss_func") is not None:
             raise ValueError("compute_loss_func and loss say the same thing; give loss, or use a plain Trainer")
         super().__init__(*args, **Settings.split(keywords)[1])
-        self.settings, _ = Settings.split(keywords, self.args)
-        self.shift = type(self.model).__name__.endswith(CAUSAL) if shift is None else shift
+        self._own = keywords
+        self.settings, _ = Settings.split(self._own, self.args)
+        causal = getattr(self, "_loss_shifts_labels", False) or type(self.model).__name__.endswith(CAUSAL)
+        self.shift = causal if shift is None else shift
         self.objective: Loss = self.settings.objective(self.model)
         self.compute_loss_func = self._judge  # so that the Trainer counts items and leaves their mean to us
         self.label_names: list[str] = getattr(self, "label_names", None) or ["labels"]  # also where a model takes none
@@ -123,7 +126,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
             objective = copy.deepcopy(objective)
             objective.delta = ConstantDelta(delta.settled())
         input, target = self._aligned(logits_of(logits), labels)
-        return objective.rows(input, target).mean() * share_of(target, num_items_in_batch)
+        return objective.to(input.device).rows(input, target).mean() * share_of(target, num_items_in_batch)
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
@@ -131,11 +134,15 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         """For evaluation; training goes through ``training_step``."""
         outputs, logits, target = self.run_model(model, inputs)
         loss = self._judge(logits, target)
-        return (loss, (loss, *outputs) if isinstance(outputs, tuple) else outputs) if return_outputs else loss
+        if isinstance(outputs, (Tensor, list, tuple)):  # where the Trainer looks for a loss in front
+            outputs = (loss, outputs) if isinstance(outputs, Tensor) else (loss, *outputs)
+        return (loss, outputs) if return_outputs else loss
 
     # ------------------------------------------------------------ a run
 
     def _inner_training_loop(self, *args: Any, **keywords: Any) -> Any:
+        self.settings, _ = Settings.split(self._own, self.args)  # a search may have changed the arguments
+        self._check()
         self.objective = self.settings.objective(self.model)
         windows = self.settings.windows() or ConstantAccumulation(self.args.gradient_accumulation_steps)
         windows.reset()
@@ -174,7 +181,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         else:
             loader = self.rounds = self._rounds(self.corner.scorecard)
             self.corner.samples, self.corner.batch_size = loader.samples, self._train_batch_size
-        self.steps.n_planned = len(loader) if self._windowed and hasattr(loader, "__len__") else None
+        self.steps.n_planned = len(loader) if self._windowed and has_length(loader) else None
         return loader
 
     def _rounds(self, card: Any) -> Rounds:
@@ -183,7 +190,10 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
             data = self._remove_unused_columns(data, description="training")
         loading = {"num_workers": args.dataloader_num_workers, "pin_memory": args.dataloader_pin_memory}
         seed = args.seed if args.data_seed is None else args.data_seed
-        return Rounds(data, card, self._train_batch_size, collate=self._collate(), lengths=self._lengths(), seed=seed, **loading)
+        shuffle = getattr(args, "train_sampling_strategy", None) != "sequential"
+        return Rounds(
+            data, card, self._train_batch_size, collate=self._collate(), lengths=self._lengths(), shuffle=shuffle, seed=seed, **loading
+        )
 
     def _lengths(self) -> list[int] | None:
         """Of the samples, where the user wants similar ones together."""
@@ -207,10 +217,10 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
             return list(islice(epoch_iterator, num_batches)), None
         n_steps, left = self.corner.windows.steps, self.state.max_steps - self.state.global_step
         if self.rounds is None:
-            parts = [self._part(batch) for batch in islice(epoch_iterator, min(n_steps, left))]
+            parts = [part_of(batch) for batch in islice(epoch_iterator, min(n_steps, left))]
             advance = len(parts)
         else:
-            before = self.state.global_step - self.rounds.sampler.epoch * len(self.rounds)
+            before = self.rounds.n_done
             parts = take_window(epoch_iterator, n_steps, before)
             advance = parts[-1].done - before if parts else 0
         if not parts:
@@ -218,19 +228,14 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         self.steps.advance = min(advance, left)
         return [Window(parts, (getattr(self.model, "main_input_name", "input_ids"), "attention_mask"))], None
 
-    def _part(self, batch: Any) -> Part:
-        """A batch of the Trainer's loader, whose samples nobody follows."""
-        sample = next(batch[name] for name in (*self.label_names, *batch) if isinstance(batch.get(name), Tensor))
-        return Part(batch, torch.arange(len(sample)))
-
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         corner = self.corner
         assert corner is not None
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()
-        corner.net = getattr(model, "module", model) if isinstance(model, nn.parallel.DistributedDataParallel) else model
-        parts = inputs.parts if isinstance(inputs, Window) else [self._part(inputs)]
+        corner.net = model if self.args.world_size == 1 else self.model  # without DDP's hooks: gradients are summed by us
+        parts = inputs.parts if isinstance(inputs, Window) else [part_of(inputs)]
         corner.fight(part if part.batch is None else part._replace(batch=self._prepare_inputs(part.batch)) for part in parts)
         if self.rounds is not None:
             self.rounds.position += len(parts)
@@ -257,7 +262,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         """The Trainer's random state, and ours beside it: of every process."""
         super()._save_rng_state(output_dir)
         assert self.corner is not None
-        state = {"loss": self.objective.name, "corner": self.corner.state_dict()}
+        state = {**self._identity(), "corner": self.corner.state_dict()}
         if self.rounds is not None:
             state["rounds"] = self.rounds.state_dict()
         path = os.path.join(output_dir, STATE.format(self.args.process_index))
@@ -275,14 +280,22 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
                 " begin anew from its model"
             )
         state = torch.load(path, map_location="cpu", weights_only=True)
-        if state["loss"] != self.objective.name:
-            raise ValueError(f"{checkpoint} is of a run with {state['loss']}, this one has {self.objective.name}; use another output_dir")
-        if ("rounds" in state) != (self.rounds is not None):
-            raise ValueError(f"{checkpoint} is of a run {'with' if 'rounds' in state else 'without'} resting, this one is not")
+        for name, now in self._identity().items():
+            if (then := state[name]) != now:
+                raise ValueError(f"{checkpoint} is of a run with {name} {then}, this one has {now}; use another output_dir")
         self.corner.load_state_dict(state["corner"])
         if self.rounds is not None:
             self.rounds.load_state_dict(state["rounds"])
         self.steps.begin()
+
+    def _identity(self) -> dict[str, Any]:
+        """What must not change between stop and start."""
+        return {
+            "loss": self.objective.name,
+            "processes": self.args.world_size,
+            "batch size": self._train_batch_size,
+            "resting": self.rounds is not None,
+        }
 
 
 class SparringTrainer(SparringMixin, Trainer):  # type: ignore[misc]

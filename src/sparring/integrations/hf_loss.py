@@ -28,7 +28,8 @@ def share_of(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor 
 def loss_func(loss: Loss | str = "as-softmax", *, shift: bool = False, **settings: Any) -> Callable[..., Tensor]:
     """For ``Trainer(compute_loss_func=loss_func("as-softmax", delta=0.3))``: the mean over all rows of an accumulation window.
 
-    ``shift=True`` is for causal language models. A δ schedule is the caller's to step; ``SparringTrainer`` does it by itself.
+    ``shift=True`` is for causal language models. A δ schedule is the caller's to step; ``SparringTrainer`` does it by itself. With class
+    weights a window is the mean of its batches' means, each by its share of the rows: the Trainer counts rows, not weights.
 
     >>> logits, labels = torch.zeros(4, 2), torch.tensor([0, 1, 0, -100])
     >>> compute = loss_func("softmax")
@@ -47,7 +48,7 @@ def loss_func(loss: Loss | str = "as-softmax", *, shift: bool = False, **setting
                 " SparringTrainer with TrainingArguments(label_names=[…])"
             )
         logits, target = class_second(*shifted(logits_of(outputs), labels) if shift else (logits_of(outputs), labels))
-        return objective.rows(logits, target).mean() * share_of(target, num_items_in_batch)
+        return objective.to(logits.device).rows(logits, target).mean() * share_of(target, num_items_in_batch)
 
     compute.objective = objective  # type: ignore[attr-defined]
     return compute

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from sparring.integrations.corner import Corner, Part
+from sparring.integrations.corner import Corner, part_of
 from sparring.integrations.lightning_callback import REFUSED, SparringCallback
 from sparring.integrations.rounds import Rounds, Slots
 from sparring.integrations.settings import Settings
@@ -85,6 +84,9 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         slots = self._slots
         if self.settings.rests(self) and slots is None:
             raise ValueError("to let samples rest, return self.resting(dataset, batch_size) from train_dataloader")
+        if self._corner is not None:
+            self._corner.remove()  # of a fit that ended with an error
+        self.__dict__["objective"] = self.settings.objective(self)
         windows = self.settings.windows() or ConstantAccumulation()
         if self.settings.delta_warmup:
             self.settings.warm(self.objective, int(self.trainer.estimated_stepping_batches))
@@ -96,8 +98,9 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         )  # fmt: skip
         if slots is not None:
             corner.samples, corner.batch_size = slots.rounds.samples, slots.rounds.sampler.batch_size
-        if self._left_off is not None:
-            self._go_on(corner, self._left_off)
+        left_off, self._left_off, self._n_waiting = self._left_off, None, 0
+        if left_off is not None and self.trainer.ckpt_path:  # not where only the weights were loaded
+            self._go_on(corner, left_off)
         super().on_train_start()
 
     def on_train_end(self) -> None:
@@ -107,21 +110,28 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         corner, trainer = self._corner, self.trainer
-        assert corner is not None
+        if corner is None:
+            raise ValueError("SparringModule prepares a run in on_train_start; one of your own must call super().on_train_start()")
         if self._slots is None:
-            corner.fight([Part(batch, torch.arange(_n_samples(batch)))])
+            corner.fight([part_of(batch)])
         else:
             corner.fight(batch)
             self._slots.trained(batch)
         self._n_waiting += 1
         if corner.windows.should_step or trainer.is_last_batch:
-            self._step(corner)
+            self._step(corner, batch_idx)
 
-    def _step(self, corner: Corner) -> None:
-        optimizer = self.optimizers()
-        loss = corner.close()
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        """Gradients are unscaled by now."""
         if self.max_grad_norm is not None:
             self.clip_gradients(optimizer, gradient_clip_val=self.max_grad_norm, gradient_clip_algorithm="norm")
+        super().on_before_optimizer_step(optimizer)
+
+    def _step(self, corner: Corner, batch_idx: int) -> None:
+        optimizer: Any = self.optimizers()
+        if isinstance(optimizer, list):
+            raise ValueError(f"SparringModule steps one optimizer; configure_optimizers returned {len(optimizer)}")
+        loss = corner.close()
         if any(parameter.grad is not None for parameter in self.parameters()):  # somebody fought
             optimizer.step()
         optimizer.zero_grad()
@@ -129,11 +139,12 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         corner.follow(waiting)
         for config in self.trainer.lr_scheduler_configs:
             if config.interval == "step" and not isinstance(config.scheduler, ReduceLROnPlateau):
-                for _ in range(waiting):
-                    config.scheduler.step()
-        delta, totals = corner.delta(), corner.record.totals
+                for n_done in range(batch_idx + 2 - waiting, batch_idx + 2):
+                    if n_done % config.frequency == 0:
+                        config.scheduler.step()
+        delta = corner.delta()
         found = {"train_loss": loss, "won_share": corner.won_share, "accumulation": float(corner.n_micro)}
-        found |= {"samples_backward": float(totals["n_backward"])} | ({} if delta is None else {"delta": delta})
+        found |= {"samples_backward": float(corner.counts()["n_backward"])} | ({} if delta is None else {"delta": delta})
         self.log_dict(found, on_step=True, on_epoch=False)
 
     def on_train_epoch_end(self) -> None:
@@ -167,7 +178,7 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             raise ValueError(f"the checkpoint is of {len(everybody)} process(es), this run has {corner.replicas.size}")
         own = everybody[corner.replicas.rank]
         corner.load_state_dict(own["corner"])
-        self._n_waiting, self._left_off = own["waiting"], None
+        self._n_waiting = own["waiting"]
         for name, parameter in self.named_parameters():
             if name in own.get("gradients", {}):
                 parameter.grad = own["gradients"][name].to(parameter.device)
@@ -191,9 +202,3 @@ class _Backward:
                 self.module.manual_backward(loss)
         else:
             self.module.manual_backward(loss)
-
-
-def _n_samples(batch: Any) -> int:
-    """Of a dict or a tuple of tensors."""
-    values = batch.values() if hasattr(batch, "values") else batch
-    return next(len(value) for value in values if isinstance(value, Tensor) and value.ndim)

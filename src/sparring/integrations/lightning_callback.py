@@ -45,19 +45,31 @@ class SparringCallback(Callback):
         model: nn.Module | None = None,
         accumulation: AdaptiveAccumulation | int | None = None,
     ) -> None:
-        self.loss, self.skip, self.model = loss, skip, model
+        self.given, self.skip, self.model = loss, skip, model
+        self.loss: Loss | None = None  # of the module that is fitted
         self.windows = accumulation if isinstance(accumulation, AdaptiveAccumulation) else AdaptiveAccumulation(max_steps=accumulation or 1)
         self._compactions: list[Any] = []
         self._counts: list[Tensor] = []  # of the window: valid and won rows
         self._n_stepped = 0  # updates so far
         self._n_micro = 0  # batches of this window
+        self._loaded: dict[str, Any] | None = None
+
+    @property
+    def gathers(self) -> bool:
+        """Whether accumulation is ours: else it is the Trainer's."""
+        return self.windows.max_steps > 1
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not pl_module.automatic_optimization:
             raise ValueError("SparringCallback is for automatic optimization; a module that optimizes by hand can be a SparringModule")
-        if self.windows.max_steps > 1 and (trainer.accumulate_grad_batches != 1 or type(trainer.strategy).__name__ in REFUSED):
+        if self.gathers and (trainer.accumulate_grad_batches != 1 or type(trainer.strategy).__name__ in REFUSED):
             raise ValueError("AS-Speed needs accumulate_grad_batches=1 to begin with, and DDP or one device")
-        self.loss = self.loss or _only_loss(pl_module)
+        self.loss = self.given or _only_loss(pl_module)
+        self.windows.reset()
+        if self._loaded is not None:
+            self.windows.load_state_dict(self._loaded["windows"])
+            self.loss.load_state_dict(self._loaded["loss"])
+        self._loaded = None
         self._watch(self.loss)
         self._replicas = Replicas(pl_module.device)
         if self.skip:
@@ -80,11 +92,14 @@ class SparringCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._n_stepped = trainer.global_step
-        trainer.accumulate_grad_batches = self.windows.steps
+        self._n_micro = 0
+        self._counts.clear()
+        if self.gathers:
+            trainer.accumulate_grad_batches = self.windows.steps
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
         """Lightning divides by the length a window should have; a short one at the end of an epoch has fewer."""
-        if self._n_micro < trainer.accumulate_grad_batches:
+        if self.gathers and self._n_micro < trainer.accumulate_grad_batches:
             for parameter in pl_module.parameters():
                 if parameter.grad is not None:
                     parameter.grad.mul_(trainer.accumulate_grad_batches / self._n_micro)
@@ -101,8 +116,9 @@ class SparringCallback(Callback):
         n_all, n_won = (int(count) for count in self._replicas.sum(counts))
         self._counts.clear()
         won_share = n_won / n_all if n_all else 0.0
-        self._follow(trainer, n_micro, won_share)
-        self._grow(trainer, n_all, n_won, aligned=0 if trainer.is_last_batch else batch_idx + 1)
+        self._follow(trainer, n_micro if self.gathers else 1, won_share)
+        if self.gathers:
+            self._grow(trainer, n_all, n_won, aligned=0 if trainer.is_last_batch else batch_idx + 1)
         assert self.loss is not None
         delta = getattr(self.loss, "delta", None)
         found = {"won_share": won_share, "accumulation": float(n_micro)} | ({} if delta is None else {"delta": delta_value(delta)})
@@ -111,13 +127,13 @@ class SparringCallback(Callback):
         pl_module.log_dict(found, on_step=True, on_epoch=False)
 
     def _follow(self, trainer: Trainer, n_micro: int, won_share: float) -> None:
-        """δ and the learning rate go by batches; Lightning has taken the first step of the rate."""
+        """δ and a rate that goes by every step go by batches; Lightning has taken the rate's first step."""
         delta = getattr(self.loss, "delta", None)
         for i in range(n_micro):
             if isinstance(delta, DeltaSchedule):
                 delta.step(won_share)
             for config in trainer.lr_scheduler_configs if i else ():
-                if config.interval == "step" and not isinstance(config.scheduler, ReduceLROnPlateau):
+                if config.interval == "step" and config.frequency == 1 and not isinstance(config.scheduler, ReduceLROnPlateau):
                     config.scheduler.step()
 
     def _grow(self, trainer: Trainer, n_all: int, n_won: int, aligned: int) -> None:
@@ -130,18 +146,28 @@ class SparringCallback(Callback):
     # ------------------------------------------------------------ what is kept
 
     def state_dict(self) -> dict[str, Any]:
-        return {"windows": self.windows.state_dict()}  # δ is the module's own
+        return {"windows": self.windows.state_dict(), "loss": {} if self.loss is None else self.loss.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.windows.load_state_dict(state_dict["windows"])
+        self._loaded = state_dict  # for the fit that begins
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for compaction in self._compactions:
-            compaction.remove()
-        assert self.loss is not None
-        del self.loss.forward
         if self.skip and not any(compaction.stats.n_backward for compaction in self._compactions):
             rank_zero_warn("nothing was skipped: training_step does not call what SparringCallback(model=…) was told, or the module itself")
+        self._undo(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._undo(trainer)
+
+    def _undo(self, trainer: Trainer) -> None:
+        """Give module and Trainer back as they were."""
+        for compaction in self._compactions:
+            compaction.remove()
+        self._compactions = []
+        if self.loss is not None:
+            vars(self.loss).pop("forward", None)
+        if self.gathers:
+            trainer.accumulate_grad_batches = 1
 
 
 def _only_loss(module: nn.Module) -> Loss:

@@ -29,17 +29,28 @@ class Rounds:
         *,
         collate: Callable[[list[Any]], Any] | None = None,
         lengths: Sequence[int] | None = None,
+        shuffle: bool = True,
         seed: int = 0,
         **loading: Any,
     ) -> None:
         self.dataset = dataset
         self.samples = batches.Paired(dataset)
-        self.sampler = RevisitSampler(card, batch_size, lengths=lengths, seed=seed)
+        self.sampler = RevisitSampler(card, batch_size, lengths=lengths, shuffle=shuffle, seed=seed)
         self.collate, self.seed, self.loading = batches.Collate(collate), seed, loading
         self.position = 0  # of the batch that is to be trained on next
 
     def __len__(self) -> int:
         return self.sampler.n_planned
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left of this epoch, or none has begun."""
+        return self.sampler.epoch < 0 or self.position >= max(len(self.sampler), 1)
+
+    @property
+    def n_done(self) -> int:
+        """Planned batches of this epoch that are consumed."""
+        return self.position * len(self) // max(len(self.sampler), 1)
 
     def set_epoch(self, epoch: int) -> None:
         """Plan it, unless it is the one a checkpoint has left off in."""
@@ -49,7 +60,7 @@ class Rounds:
 
     def __iter__(self) -> Iterator[Part]:
         sampler = self.sampler
-        if sampler.epoch < 0 or self.position >= max(len(sampler), 1):  # nothing is left of it
+        if self.finished:
             self.set_epoch(sampler.epoch + 1)
         if not len(sampler):
             yield Part(None, torch.empty(0, dtype=torch.long), done=sampler.n_planned, last=True)
@@ -82,6 +93,9 @@ class Slots:
     def __iter__(self) -> Iterator[list[Part]]:
         n_given = self.n_done = self.n_done % len(self)
         held: list[Part] = []
+        if n_given and self.rounds.finished:  # left off behind its last part
+            yield from ([] for _ in range(n_given, len(self)))
+            return
         for part in self.rounds:
             held.append(part)
             while n_given < part.done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -44,7 +45,7 @@ class Settings:
         made = as_loss(usual if self.loss is None else self.loss, **own)
         if self.delta_warmup and not hasattr(made, "delta"):
             raise ValueError(f"delta_warmup={self.delta_warmup}, but {made.name} has no δ")
-        return self._preset().adapted(made)
+        return self._preset().adapted(copy.deepcopy(made))  # a run's own: a schedule begins anew with the next
 
     def warm(self, loss: Any, total_steps: int) -> None:
         """δ = 1 at first, once it is known how long the training is."""
@@ -60,7 +61,7 @@ class Settings:
     def card(self, n_samples: int, model: nn.Module) -> Scorecard | None:
         if isinstance(self.rest, Scorecard):
             return self.rest
-        return self._preset().card(n_samples, model, rest=self.rest)
+        return self._preset().card(n_samples, model, rest=self.rest, check=False if self.rest is False else None)
 
     def windows(self) -> AdaptiveAccumulation | None:
         """AS-Speed, or None."""
