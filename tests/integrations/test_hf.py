@@ -22,6 +22,7 @@ from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, Scorecard
 from sparring.integrations.hf import SparringArguments, SparringMixin, SparringTrainer, loss_func
 from tests.integrations.tiny import N_CLASSES, Sentences, arguments, bert, tagger, weights
 
+OLD = transformers.__version__.startswith("4.")
 EVERYTHING = {"speed": "all", "accumulation": 3, "lam": 1.0, "delta": 0.2}
 
 
@@ -197,9 +198,10 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     for own, message in (({"loss": "softmax"}, "with loss as-softmax"), ({"rest": True}, "with resting False")):
         with pytest.raises(ValueError, match=message):
             SparringTrainer(bert(), args, train_dataset=Sentences(), **own).train(resume_from_checkpoint=folder)
-    other = arguments(tmp_path, per_device_train_batch_size=2)
-    with pytest.raises(ValueError, match="with batch size 4, this one has 2"):
-        SparringTrainer(bert(), other, train_dataset=Sentences()).train(resume_from_checkpoint=folder)
+    if not OLD:  # version 4 takes the checkpoint's
+        other = arguments(tmp_path, per_device_train_batch_size=2)
+        with pytest.raises(ValueError, match="with batch size 4, this one has 2"):
+            SparringTrainer(bert(), other, train_dataset=Sentences()).train(resume_from_checkpoint=folder)
     (Path(folder) / "sparring_0.pt").unlink()
     with pytest.raises(ValueError, match="is missing"):
         SparringTrainer(bert(), args, train_dataset=Sentences()).train(resume_from_checkpoint=folder)
@@ -406,7 +408,7 @@ def test_two_processes_end_the_same(tmp_path: Path) -> None:
     assert whole["lr"] == 0
     assert whole["n_updates"] < 60
     assert whole["n_backward"] < 6 * 56
-    if transformers.__version__.startswith("4."):  # its own loading of the optimizer to "cpu:0" fails
+    if OLD:  # its own loading of the optimizer to "cpu:0" fails
         return
     folder = sorted(tmp_path.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))[1]
     again = two_processes(tmp_path, EVERYTHING, resume=str(folder))
@@ -414,12 +416,11 @@ def test_two_processes_end_the_same(tmp_path: Path) -> None:
 
 
 def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
-    """Batches of 2 on each of two processes are batches of 4 on one, skipping included."""
+    """Batches of 2 on each of two processes are batches of 4 on one. With δ = 1: at the edge of another, rounding decides who is won."""
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     sgd = {"optim": "sgd", "learning_rate": 0.5}
-    two = two_processes(tmp_path, {"delta": 0.02}, n=52, model=still, args=sgd)
-    one = trained(tmp_path, bert(**still), args=arguments(tmp_path, num_train_epochs=6, **sgd), delta=0.02)
+    two = two_processes(tmp_path, {"delta": 1.0}, n=52, model=still, args=sgd)
+    one = trained(tmp_path, bert(**still), args=arguments(tmp_path, num_train_epochs=6, **sgd), delta=1.0)
     assert two["step"] == one.state.global_step
-    assert two["n_backward"] == pytest.approx(one.corner.record.totals["n_backward"], abs=3)  # of rounding, at the edge of δ
-    assert two["n_backward"] < 0.95 * 6 * 52
+    assert two["n_backward"] == one.corner.record.totals["n_backward"] == 6 * 52
     assert torch.allclose(torch.tensor(two["weights"]), weights(one.model), rtol=0, atol=1e-5)
