@@ -13,6 +13,7 @@ from sparring.lab import figures, paper, tables
 from sparring.lab.plan import open_task, plan
 from sparring.lab.records import find_runs
 from sparring.lab.study.estimate import estimate
+from sparring.lab.study.listings import LISTINGS
 from sparring.lab.study.results import Results, histogram, read_results
 from sparring.lab.study.studies import STUDIES, base_config, entries_of, find_study
 from sparring.lab.tasks import UserError
@@ -58,7 +59,7 @@ def test_made_by_its_command(name: str, runs: Path, tmp_path: Path, capsys: pyte
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert command() == 0
-    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == list(STUDIES)
+    assert [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()] == [*STUDIES, *LISTINGS]
 
 
 def test_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,8 @@ class Rerun:
             entries += (further := self.study.then(self.entries))
             self._begin(further, fresh)
             run_all([entry.plan for entry in further], jobs, console)
-        return Results(self.study.name, [record(e.plan.folder, self.study.name, e.method) for e in entries], self.words)
+        records = [record(entry.plan.folder, self.study.name, entry.method, self.study.curves) for entry in entries]
+        return Results(self.study.name, records, self.words)
 
     def _begin(self, entries: Sequence[Entry], fresh: bool) -> None:
         if fresh:

@@ -14,14 +14,14 @@ from sparring.lab.evaluate import N_BINS
 from sparring.lab.records import RunFolder, read_lines, write_lines
 from sparring.lab.summaries import spread
 
+CURVES = ("steps", "evaluations", "margins")  # over training; on dev; on test
 POINTS = 60  # of a curve over training
 Record = dict[str, Any]
 
 
-def record(folder: RunFolder, study: str, method: str) -> Record:
-    """A finished run, for a study in which it goes by a name."""
+def record(folder: RunFolder, study: str, method: str, curves: Sequence[str] = CURVES) -> Record:
+    """A finished run, for a study in which it goes by a name; with those of its curves that the study draws."""
     summary = folder.summary()
-    metric, steps = summary["metric"], folder.lines("steps")
     return {
         "study": study,
         "method": method,
@@ -29,10 +29,23 @@ def record(folder: RunFolder, study: str, method: str) -> Record:
         "config": {name: summary["config"].get(name) for name in IDENTITY},  # without where it lay
         "machine": folder.read("machine"),
         "n_test": folder.read("data")["sizes"]["test"],
-        "steps": _thinned(steps, ("step", "loss", "won_share")),
-        "evaluations": [{"step": e["step"], "loss": e["loss"], "value": e[metric]} for e in folder.lines("evaluations")],
-        "margins": histogram([line["margin"] for line in folder.lines("predictions") if line.get("margin") is not None]),
+        **{name: _CURVES[name](folder, summary["metric"]) for name in curves},
     }
+
+
+def _steps(folder: RunFolder, metric: str) -> list[dict[str, float]]:
+    return _thinned(folder.lines("steps"), ("step", "loss", "won_share"))
+
+
+def _evaluations(folder: RunFolder, metric: str) -> list[dict[str, float]]:
+    return [{"step": e["step"], "loss": e["loss"], "value": e[metric]} for e in folder.lines("evaluations")]
+
+
+def _margins(folder: RunFolder, metric: str) -> list[int]:
+    return histogram([line["margin"] for line in folder.lines("predictions") if line.get("margin") is not None])
+
+
+_CURVES = {"steps": _steps, "evaluations": _evaluations, "margins": _margins}
 
 
 def _thinned(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, float]]:

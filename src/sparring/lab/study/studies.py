@@ -46,6 +46,7 @@ class Study:
     sheets: Callable[[Results], list[Sheet]]
     charts: Callable[[Results], dict[str, Any]] | None = None  # by name
     then: Callable[[Sequence[Entry]], list[Entry]] | None = None  # further runs, planned once the first are done
+    curves: tuple[str, ...] = ()  # of its runs, that it needs: see results.CURVES
 
 
 def _of(*names: str) -> Callable[[Task], list[Method]]:
@@ -100,10 +101,10 @@ STUDIES = {
     for study in (
         Study("table2", "quality of all methods", TEXTS, _of(*ALL_NAMES), tables.table2),
         Study("table3", "training time against softmax", TEXTS, _of(*(name for name in ALL_NAMES if name != "T-Softmax")), tables.table3),
-        Study("table4", "correlation of loss and quality on dev", TEXTS, _of(*paper.CORRELATION), tables.table4),
+        Study("table4", "correlation of loss and quality on dev", TEXTS, _of(*paper.CORRELATION), tables.table4, curves=("evaluations",)),
         Study("table7", "hard samples against random ones", ("sst5",), _of("AS-Softmax"), tables.table7, then=hard_and_random),
         Study("table8", "GLUE", GLUE, _of("Softmax", "AS-Softmax"), tables.table8),
-        Study("figure1", "won share over training", ("clinc_oos",), _of("AS-Softmax"), figures.won, figures.won_chart),
+        Study("figure1", "won share over training", ("clinc_oos",), _of("AS-Softmax"), figures.won, figures.won_chart, curves=("steps",)),
         Study(
             "figure2",
             "quality against δ",
@@ -112,13 +113,35 @@ STUDIES = {
             figures.delta,
             figures.delta_chart,
         ),
-        Study("figure3", "quality and loss on dev over training", ("sst5",), _of(*paper.CORRELATION), figures.dev, figures.dev_chart),
         Study(
-            "figure4", "distribution of p_margin on test", ("sst5",), _of("Softmax", "AS-Softmax"), figures.margins, figures.margins_chart
+            "figure3",
+            "quality and loss on dev over training",
+            ("sst5",),
+            _of(*paper.CORRELATION),
+            figures.dev,
+            figures.dev_chart,
+            curves=("evaluations",),
+        ),
+        Study(
+            "figure4",
+            "distribution of p_margin on test",
+            ("sst5",),
+            _of("Softmax", "AS-Softmax"),
+            figures.margins,
+            figures.margins_chart,
+            curves=("margins",),
         ),
         Study("figure5", "the logit-margin variant against its margin", ("sst5",), _variant, figures.variant, figures.variant_chart),
         Study("sparse table1", "Sparse-Softmax: text classification", HIGH_DIMENSIONAL, _some_k, tables.sparse_table1),
-        Study("sparse figure1", "Sparse-Softmax: training loss", HIGH_DIMENSIONAL, _some_k, figures.losses, figures.losses_chart),
+        Study(
+            "sparse figure1",
+            "Sparse-Softmax: training loss",
+            HIGH_DIMENSIONAL,
+            _some_k,
+            figures.losses,
+            figures.losses_chart,
+            curves=("steps",),
+        ),
         Study(
             "sparse figure2", "Sparse-Softmax: micro F1 against k", ("iflytek", "clinc_oos"), _some_k, figures.sizes, figures.sizes_chart
         ),
