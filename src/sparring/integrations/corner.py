@@ -9,13 +9,12 @@ Gradients are summed over the processes by ``close``, once a window, so no proce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from sparring.delta import DeltaSchedule, delta_value
 from sparring.losses import Loss
@@ -127,10 +126,19 @@ class Corner:
 
 def part_of(batch: Any) -> Part:
     """A batch whose samples nobody follows."""
-    found = next((leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.ndim), None)
+    found = next(_tensors(batch), None)
     if found is None:
         raise ValueError(f"a batch must hold tensors that run over its samples; got {type(batch).__name__} without any")
     return Part(batch, torch.arange(len(found)))
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    """Those in a batch, however deep."""
+    if isinstance(batch, Tensor) and batch.ndim:
+        yield batch
+    elif isinstance(batch, (Mapping, list, tuple)):
+        for value in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors(value)
 
 
 def take_window(source: Iterator[Part], n_micro: int, before: int) -> list[Part]:
