@@ -1,6 +1,7 @@
 # make demo   train softmax and AS-Softmax on names in 89 languages, which come with a package, and compare them: a few minutes
 # make test   lint, types, tests, and the wheel installed into an empty environment
 # make lint   ruff and mypy alone
+# make integrations TRANSFORMERS=4.57.6   the tests of SparringTrainer and the examples on another release of transformers
 # make chromium   install Debian's Chromium for the report's browser test, where that is possible; without it the test is skipped
 # Each makes its own .venv first where there is none. PYTHON=python3.12 make test picks another interpreter.
 
@@ -10,7 +11,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOBS ?= 2
 
-.PHONY: demo test lint pytest chromium wheel bench clean
+TRANSFORMERS ?= 4.57.6
+
+.PHONY: demo test lint pytest integrations chromium wheel bench clean
 
 demo: $(VENV)/.lab
 	$(BIN)/sparring compare languages --losses softmax,as-softmax --seeds 2 --epochs 6 --jobs $(JOBS) --fresh
@@ -24,6 +27,10 @@ lint: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
+
+integrations: $(VENV)/.dev
+	$(PIP) install -q --upgrade --target build/transformers-$(TRANSFORMERS) transformers==$(TRANSFORMERS)
+	PYTHONPATH=build/transformers-$(TRANSFORMERS) $(BIN)/python -m pytest -n $(JOBS) tests/integrations
 
 # never fails: a machine without root, apt-get or network goes without
 chromium:

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 
 from sparring.lab import models
-from sparring.lab.encode import IGNORE, Encoder
+from sparring.lab.encode import IGNORE, Encoder, encoder_for
 from sparring.lab.metrics import METRICS, score
 from sparring.lab.models import texts
+from sparring.lab.pixels import Pixels
 from sparring.lab.tasks import Data
 from sparring.lab.tiny import character_tokenizer
 from sparring.losses import make_loss
@@ -20,8 +21,8 @@ from tests.lab.data import data
 
 
 def encoder(made: Data, max_length: int = 32, **settings: Any) -> Encoder:
-    tokenizer = None if made.kind == "image" else character_tokenizer(texts(made))
-    return Encoder(made.kind, made.labels, tokenizer, max_length, **settings)
+    tokenizer = Pixels.of([made.train[0]["image"]]) if made.kind == "image" else character_tokenizer(texts(made))
+    return encoder_for(made.kind, made.labels, tokenizer, max_length, **settings)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -86,7 +87,7 @@ def test_multilabel_takes_the_k_largest_where_the_task_says_so() -> None:
 def test_every_kind_goes_through_network_and_loss(kind: str) -> None:
     made = data(kind)
     built = models.build("tiny", made)
-    coder = Encoder(kind, made.labels, built.tokenizer, 32)
+    coder = encoder_for(kind, made.labels, built.tokenizer, 32)
     logits, target = batches.forward(built.net, coder.collate(coder.encode(made.train)))
     rows = make_loss("multilabel-as-softmax" if kind == "multi-label" else "as-softmax").rows(logits, target)
     n_rows = sum(len(row.get("tokens") or row.get("source") or "1") for row in made.train)  # one a token, one a character

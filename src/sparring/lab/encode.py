@@ -5,21 +5,34 @@ Everything a kind of task means for tensors is here: what the target is, what a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparring.lab.tasks.base import Sample
+from sparring.losses import Loss
+from sparring.training import batches
 
 IGNORE = -100
 CHUNK = 500  # samples tokenized at once: the tokenizer keeps much of each, also of what is cut off
 Features = dict[str, Any]
 
 
+def encoder_for(kind: str, labels: Sequence[str], tokenizer: Any, max_length: int, top_k: int | None = None) -> Encoder:
+    """The one for a kind. ``tokenizer``: what `models.build` gave beside the network."""
+    if kind == "image":
+        from sparring.lab.pixels import ImageEncoder
+
+        return ImageEncoder(kind, labels, tokenizer, max_length)
+    return Encoder(kind, labels, tokenizer, max_length, top_k)
+
+
 class Encoder:
-    """For one task: its kind, its labels and a tokenizer (None for images)."""
+    """For one task: its kind, its labels and a tokenizer. This one is for texts; other kinds of samples have one of their own."""
+
+    forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = staticmethod(batches.forward)  # as the loop takes it
 
     def __init__(self, kind: str, labels: Sequence[str], tokenizer: Any, max_length: int, top_k: int | None = None) -> None:
         self.kind, self.labels, self.tokenizer = kind, list(labels), tokenizer
@@ -31,8 +44,6 @@ class Encoder:
 
     def encode(self, samples: Sequence[Sample]) -> list[Features]:
         """One dict a sample: ``input_ids`` and what else the model takes, and ``labels`` where the sample has a target."""
-        if self.kind == "image":
-            return [{"pixel_values": sample["image"], **self._label(sample)} for sample in samples]
         return [feature for start in range(0, len(samples), CHUNK) for feature in self._encode(samples[start : start + CHUNK])]
 
     def _encode(self, samples: Sequence[Sample]) -> list[Features]:
@@ -73,11 +84,8 @@ class Encoder:
 
     def collate(self, features: Sequence[Features]) -> dict[str, Tensor]:
         """Padded tensors. Multi-label targets are rows of 0 and 1."""
-        if self.kind == "image":
-            batch = {"pixel_values": torch.stack([feature["pixel_values"] for feature in features])}
-        else:
-            inputs = [{k: v for k, v in feature.items() if k not in ("labels", "positions")} for feature in features]
-            batch = dict(self.tokenizer.pad(inputs, return_tensors="pt"))
+        inputs = [{k: v for k, v in feature.items() if k not in ("labels", "positions")} for feature in features]
+        batch = dict(self.tokenizer.pad(inputs, return_tensors="pt"))
         if "labels" not in features[0]:
             return batch
         labels = [feature["labels"] for feature in features]
@@ -94,8 +102,17 @@ class Encoder:
             target = torch.tensor(labels)
         return {**batch, "labels": target}
 
+    def collate_for_training(self, features: Sequence[Features]) -> dict[str, Tensor]:
+        """As `collate`; and what is done to samples each time anew, where a kind has such."""
+        return self.collate(features)
+
+    def objective(self, net: nn.Module, loss: Loss) -> Loss:
+        """What the loop minimises of what ``forward`` gives."""
+        return loss
+
     def lengths(self, features: Sequence[Features]) -> list[int] | None:
-        return None if self.kind == "image" else [len(feature["input_ids"]) for feature in features]
+        """Of the samples, so that similar ones can be batched; None where all are of one length."""
+        return [len(feature["input_ids"]) for feature in features]
 
     # ------------------------------------------------------------ logits to labels
 

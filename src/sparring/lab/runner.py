@@ -20,12 +20,13 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import set_seed
 
 from sparring.lab import models, records
-from sparring.lab.encode import Encoder, Features
+from sparring.lab.encode import Features, encoder_for
 from sparring.lab.evaluate import Evaluator, Outcome
 from sparring.lab.metrics import pearson
 from sparring.lab.plan import Plan
 from sparring.lab.records import Journal
 from sparring.lab.tasks import Sample, UserError
+from sparring.lab.tasks.base import plain
 from sparring.training.loop import Loop
 from sparring.training.resume import ResumeError
 from sparring.training.schedules import adamw
@@ -82,13 +83,19 @@ class Run:
         self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
         set_seed(config.seed)
         self.built = models.build(
-            config.model, data, layers=config.layers, freeze_embeddings=config.freeze_embeddings, pooling=config.pooling
+            config.model,
+            data,
+            layers=config.layers,
+            freeze_embeddings=config.freeze_embeddings,
+            pooling=config.pooling,
+            image_size=config.image_size,
+            augment=config.augment,
         )
         assert config.max_length is not None
         length = config.max_length
-        if self.built.tokenizer is not None:
+        if hasattr(self.built.tokenizer, "model_max_length"):  # of texts
             self.built.tokenizer.model_max_length = length = min(length, models.longest(self.built))  # saved with it
-        self.encoder = Encoder(task.kind, data.labels, self.built.tokenizer, length, task.top_k)
+        self.encoder = encoder_for(task.kind, data.labels, self.built.tokenizer, length, task.top_k)
         self.board: Any = None
         features = self.encoder.encode(train)
         try:
@@ -100,7 +107,7 @@ class Run:
         config = self.config
         assert config.epochs is not None and config.lr is not None and config.batch_size is not None  # noqa: PT018, resolved
         n_steps = config.epochs * -(-len(features) // (config.batch_size * self.engine.num_processes))
-        objective = config.make_loss(n_steps)
+        objective = self.encoder.objective(self.built.net, config.make_loss(n_steps))
         self.judge = config.make_loss(n_steps, schedule=False).to(self.engine.device)
         self.dev = Evaluator(self.encoder, dev, self.judge)
         self.journals = {name: Journal(self.path / f"{name}.jsonl") for name in ("steps", "evaluations")}
@@ -119,7 +126,8 @@ class Run:
             skip=config.skip,
             scorecard=self.plan.card or card or False,
             lengths=self.encoder.lengths(features),
-            collate=self.encoder.collate,
+            forward=self.encoder.forward,
+            collate=self.encoder.collate_for_training,
             max_grad_norm=config.max_grad_norm or None,
             evaluate=self.dev,
             eval_every=config.eval_every,
@@ -242,7 +250,7 @@ class Run:
             self.built.tokenizer.save_pretrained(self.plan.folder.model)
         if outcome is not None:
             lines = zip(self.test, outcome.predicted, outcome.margins, strict=True)
-            written = ({**{k: v for k, v in sample.items() if k != "image"}, "predicted": p, "margin": m} for sample, p, m in lines)
+            written = ({**plain(sample), "predicted": p, "margin": m} for sample, p, m in lines)
             records.write_lines(self.path / "predictions.jsonl", written)
         records.write_json(self.path / "summary.json", summary)
         for name in ("checkpoint.pt", "checkpoint-previous.pt"):

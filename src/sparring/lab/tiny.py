@@ -177,19 +177,25 @@ class TinyForTokenClassification(TinyModel):
 
 
 class TinyForImageClassification(PreTrainedModel):
-    """Three convolutions: for images of a few pixels."""
+    """Three convolutions, for images of a few pixels; larger ones are made small by convolutions that take every second point."""
 
     config_class = TinyImageConfig
     main_input_name = "pixel_values"
 
     def __init__(self, config: TinyImageConfig) -> None:
         super().__init__(config)
-        width = config.hidden_size
+        width, channels, height, across = config.hidden_size, config.channels, config.height, config.width
+        smaller: list[nn.Module] = []
+        while min(height, across) > 16:
+            smaller += [nn.Conv2d(channels, width // 2, 3, stride=2, padding=1), nn.ReLU()]
+            channels, height, across = width // 2, -(-height // 2), -(-across // 2)
+        width = width // 2 if smaller else width
         self.features = nn.Sequential(
-            *(nn.Conv2d(config.channels, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU()),
+            *smaller,
+            *(nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU()),
             *(nn.MaxPool2d(2), nn.Conv2d(2 * width, 2 * width, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Dropout(config.dropout)),
         )
-        self.classifier = nn.Linear(2 * width * (config.height // 2) * (config.width // 2), len(config.id2label or ()))
+        self.classifier = nn.Linear(2 * width * (height // 2) * (across // 2), len(config.id2label or ()))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:

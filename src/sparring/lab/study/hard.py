@@ -6,7 +6,7 @@ from typing import Any
 
 from sparring.delta import delta_value
 from sparring.lab import models
-from sparring.lab.encode import Encoder
+from sparring.lab.encode import encoder_for
 from sparring.lab.errors import UserError
 from sparring.lab.evaluate import Evaluator
 from sparring.lab.plan import Plan
@@ -17,9 +17,9 @@ def hard_samples(plan: Plan) -> list[int]:
     """Indices of the training samples, as the run cut them, in which the run's best model leaves an opponent within δ."""
     config, data = plan.config, plan.data
     net, tokenizer = models.load(plan.folder.model, data.kind)
-    length = config.max_length if tokenizer is None else tokenizer.model_max_length
+    length = getattr(tokenizer, "model_max_length", config.max_length)
     assert length is not None
-    encoder = Encoder(data.kind, data.labels, tokenizer, length, plan.task.top_k)
+    encoder = encoder_for(data.kind, data.labels, tokenizer, length, plan.task.top_k)
     loss = config.make_loss(1, schedule=False)
     outcome = Evaluator(encoder, cut(data.train, config.n_train), loss).outcome(net)
     delta: Any = loss.delta

@@ -18,6 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from sparring.lab.errors import DataError as DataError  # the loaders take everything from here
 from sparring.lab.errors import MissingDataError
 from sparring.lab.errors import UserError as UserError
@@ -51,6 +53,8 @@ KINDS = {
         Kind("spelling", ("source", "target")),
         Kind("multi-label", ("text", "labels"), multilabel=True),
         Kind("image", ("image", "label")),
+        Kind("audio", ("audio", "label")),
+        Kind("generation", ("source", "target")),
     )
 }
 
@@ -68,7 +72,10 @@ class Data:
 
     @cached_property
     def labels(self) -> list[str]:
-        """The classes, sorted. Spelling: the characters of the training sentences, as in the paper."""
+        """The classes, sorted. Spelling: the characters of the training sentences, as in the paper. Generation: none, its classes are
+        the tokenizer's."""
+        if self.kind == "generation":
+            return []
         if self.kind == "spelling":
             return sorted({character for sample in self.train for character in sample["source"] + sample["target"]})
         return sorted({label for part in (self.train, self.dev, self.test) for sample in part for label in labels_of(self.kind, sample)})
@@ -80,10 +87,16 @@ class Data:
         for part in (self.train, self.dev, self.test):
             digest.update(f"{len(part)};".encode())
             for sample in part:
-                image = sample.get("image")
-                text = {name: value for name, value in sample.items() if name != "image"}
-                digest.update(json.dumps(text, sort_keys=True).encode() + (b"" if image is None else image.numpy().tobytes()))
+                arrays = [value for value in sample.values() if isinstance(value, Tensor)]
+                digest.update(json.dumps(plain(sample), sort_keys=True).encode())
+                for array in arrays:
+                    digest.update(array.numpy().tobytes())
         return digest.hexdigest()
+
+
+def plain(sample: Sample) -> Sample:
+    """What can be written as JSON: a sample without its pixels or sounds."""
+    return {name: value for name, value in sample.items() if not isinstance(value, Tensor)}
 
 
 def has_spans(labels: Sequence[str]) -> bool:
