@@ -28,9 +28,14 @@ lint: $(VENV)/.dev
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
 
-integrations: $(VENV)/.dev
-	$(PIP) install -q --upgrade --target build/transformers-$(TRANSFORMERS) transformers==$(TRANSFORMERS)
-	PYTHONPATH=build/transformers-$(TRANSFORMERS) $(BIN)/python -m pytest -n $(JOBS) tests/integrations
+# in an environment of its own: other packages follow the release
+integrations: OTHER := build/transformers-$(TRANSFORMERS)
+integrations:
+	mkdir -p build && grep -v -E '^(transformers|datasets)=' constraints.txt > build/constraints.txt
+	$(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/python -m pip --disable-pip-version-check install -q -c build/constraints.txt torch
+	$(OTHER)/bin/python -m pip --disable-pip-version-check install -q -c build/constraints.txt -e '.[dev]' transformers==$(TRANSFORMERS)
+	$(OTHER)/bin/python -m pytest -n $(JOBS) tests/integrations
 
 # never fails: a machine without root, apt-get or network goes without
 chromium:

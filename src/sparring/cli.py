@@ -295,6 +295,7 @@ PAPER = """  sparring paper
   sparring paper figure2 --tasks languages --jobs 2 --save figures
   sparring paper sparse table1 --scale full --mixed-precision bf16"""
 PREDICT = """  sparring predict runs/languages "Königreich Bayern"
+  sparring predict runs/cifar100 cat.png dog.jpg
   sparring predict runs/rte "A man sleeps." --pair "Nobody sleeps."
   cat lines.txt | sparring predict runs/mine --json"""
 REPORT = """  sparring report runs/languages

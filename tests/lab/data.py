@@ -29,12 +29,18 @@ def samples(kind: str, n: int, seed: int = 0) -> list[dict[str, Any]]:
                 "token": {"tokens": ["a", word, "thing", second], "tags": ["O", f"B-{colour}", "O", f"B-{other}"]},
                 "spelling": {"source": f"a {word[0]}x{word[2:]}", "target": f"a {word}"},
                 "multi-label": {"text": f"{word} {second}", "labels": sorted([colour, other])},
+                "audio": {"audio": tone(400 * (1 + sorted(WORDS).index(colour)), 0.1 + 0.02 * len(word)), "rate": 8000, "label": colour},
                 "image": {"image": torch.full((1, 8, 8), sorted(WORDS).index(colour) / 2), "label": colour},
             }[kind]
         )
         if kind == "pair":
             made[-1]["label"] = "same" if made[-1]["text"] == made[-1]["text_b"] else "other"
     return made
+
+
+def tone(frequency: float, seconds: float, rate: int = 8000) -> torch.Tensor:
+    """16-bit samples of one."""
+    return (20000 * torch.sin(2 * torch.pi * frequency / rate * torch.arange(int(seconds * rate)))).to(torch.int16)
 
 
 def data(kind: str, n: int = 48) -> Data:

@@ -13,6 +13,7 @@ from sparring.lab.encode import IGNORE, Encoder, encoder_for
 from sparring.lab.metrics import METRICS, score
 from sparring.lab.models import texts
 from sparring.lab.pixels import Pixels
+from sparring.lab.sounds import Sounds
 from sparring.lab.tasks import Data
 from sparring.lab.tiny import character_tokenizer
 from sparring.losses import make_loss
@@ -21,7 +22,10 @@ from tests.lab.data import data
 
 
 def encoder(made: Data, max_length: int = 32, **settings: Any) -> Encoder:
-    tokenizer = Pixels.of([made.train[0]["image"]]) if made.kind == "image" else character_tokenizer(texts(made))
+    tokenizer: Any = (
+        Pixels.of([made.train[0]["image"]]) if made.kind == "image" else Sounds.of(made.train) if made.kind == "audio" else None
+    )
+    tokenizer = tokenizer or character_tokenizer(texts(made))
     return encoder_for(made.kind, made.labels, tokenizer, max_length, **settings)
 
 

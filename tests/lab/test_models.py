@@ -32,7 +32,7 @@ from sparring.lab.tasks import Data
 from sparring.lab.tiny import character_tokenizer
 from tests.lab.data import data
 
-TEXT = [kind for kind in METRICS if kind != "image"]
+TEXT = [kind for kind in METRICS if kind not in ("image", "audio")]
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,7 @@ def test_mistakes_are_named(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
         models.build(bert, data("multi-class"), layers=9)
     with pytest.raises(UserError, match=r"expected tiny, resnet, convnext, efficientnet-lite0, a Hugging Face name or a folder"):
         models.build(bert, data("image"))
-    with pytest.raises(UserError, match="resnet is a model for images; this task's kind is pair"):
+    with pytest.raises(UserError, match="resnet is a model for image tasks; this task's kind is pair"):
         models.build("resnet", data("pair"))
     with pytest.raises(UserError, match="image_size and augment are for images"):
         models.build("tiny", data("pair"), augment="flip")

@@ -68,8 +68,8 @@ def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no finished run"):
         find_run(tmp_path)
     folder = finished("image", tmp_path, 1)
-    with pytest.raises(UserError, match="predict takes text"):
-        Predictor(folder)
+    with pytest.raises(UserError, match=r"a ruby thing: no such file; colours is about image files, so predict takes their paths"):
+        Predictor(folder)(["a ruby thing"])
     shutil.rmtree(folder.model)
     with pytest.raises(UserError, match="no finished run"):
         find_run(tmp_path)

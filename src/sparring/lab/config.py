@@ -57,7 +57,8 @@ class Config:
 
     model: str = setting(
         "tiny",
-        "tiny (from scratch), minilm, m3e-small; images: resnet, convnext, efficientnet-lite0; a Hugging Face name or a folder",
+        "tiny (from scratch), minilm, m3e-small; images: resnet, convnext, efficientnet-lite0; sounds: ast, resemblyzer; a Hugging "
+        "Face name or a folder",
         group="model",
     )
     layers: int | None = setting(None, "keep only the first n layers of a pre-trained model", group="model", low=1)

@@ -26,6 +26,10 @@ def encoder_for(kind: str, labels: Sequence[str], tokenizer: Any, max_length: in
         from sparring.lab.pixels import ImageEncoder
 
         return ImageEncoder(kind, labels, tokenizer, max_length)
+    if kind == "audio":
+        from sparring.lab.sounds import AudioEncoder
+
+        return AudioEncoder(kind, labels, tokenizer, max_length)
     return Encoder(kind, labels, tokenizer, max_length, top_k)
 
 

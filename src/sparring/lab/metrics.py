@@ -20,6 +20,7 @@ METRICS = {
     "multi-class": ("accuracy", "macro_f1", "matthews"),
     "pair": ("accuracy", "macro_f1", "matthews"),
     "image": ("accuracy", "macro_f1", "matthews"),
+    "audio": ("accuracy", "macro_f1", "matthews"),
     "token": ("f1", "precision", "recall", "accuracy"),  # accuracy and macro_f1 where tags mark no spans
     "spelling": ("correction_f1", "correction_precision", "correction_recall", "detection_f1"),
     "multi-label": ("micro_f1", "macro_f1"),

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from transformers import (
     AutoConfig,
+    AutoModelForAudioClassification,
     AutoModelForImageClassification,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -23,18 +24,19 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from sparring.lab import vision, wheels
+from sparring.lab import hearing, vision, wheels
 from sparring.lab.offline import look_for_hub
 from sparring.lab.pixels import Pixels
 from sparring.lab.pooled import MeanPooledForSequenceClassification
 from sparring.lab.tasks.base import Data, UserError
 from sparring.lab.tiny import TinyConfig, character_tokenizer
-from sparring.lab.vision import SCRATCH
 from sparring.lab.wheels import WHEELS as WHEELS
 from sparring.lab.wheels import Wheel as Wheel
 
 PER_TOKEN = ("token", "spelling")
-IMAGE_WHEELS = ("efficientnet-lite0",)
+SCRATCH = tuple(dict.fromkeys((*vision.SCRATCH, *hearing.SCRATCH)))  # trained from nothing
+OWN = {"image": (*vision.SCRATCH[1:], *vision.OFFLINE), "audio": (*hearing.SCRATCH[1:], *hearing.OFFLINE)}  # of one kind alone
+_READERS: dict[str, Any] = {"image": Pixels.from_pretrained, "audio": hearing.load_sounds}
 
 
 class Defaults(NamedTuple):
@@ -47,12 +49,12 @@ def defaults(name: str) -> Defaults:
     """What a run uses where nothing is said: networks from scratch learn fast and long, large encoders slowly."""
     if name in SCRATCH:
         return Defaults(8, 3e-3, 4) if name == "tiny" else Defaults(15, 2e-3, 1)
-    return Defaults(5, {"efficientnet-lite0": 1e-3}.get(name, 3e-4 if name in WHEELS else 5e-5), 1)
+    return Defaults(5, {"efficientnet-lite0": 1e-3, "resemblyzer": 1e-3}.get(name, 3e-4 if name in WHEELS else 5e-5), 1)
 
 
 class Built(NamedTuple):
     net: nn.Module
-    tokenizer: Any  # of texts; for images a Pixels
+    tokenizer: Any  # of texts; for images a Pixels, for sounds a Sounds
 
 
 def build(
@@ -70,8 +72,11 @@ def build(
     _quiet()
     _check_fit(name, data.kind, texts=layers is not None or freeze_embeddings or pooling is not None, images=bool(image_size or augment))
     if data.kind == "image":
-        with _named(name, SCRATCH, IMAGE_WHEELS):
+        with _named(name, vision.SCRATCH, vision.OFFLINE):
             return Built(*vision.build(name, data, _names(data.labels), size=image_size, augment=augment or "off"))
+    if data.kind == "audio":
+        with _named(name, hearing.SCRATCH, hearing.OFFLINE):
+            return Built(*hearing.build(name, data, _names(data.labels)))
     if name == "tiny":
         return _tiny(data)
     if pooling is not None and data.kind in PER_TOKEN:
@@ -86,7 +91,7 @@ def load(folder: Path, kind: str) -> Built:
     """A network saved by a run."""
     _quiet()
     try:
-        tokenizer = Pixels.from_pretrained(folder) if kind == "image" else AutoTokenizer.from_pretrained(folder)
+        tokenizer = _READERS.get(kind, AutoTokenizer.from_pretrained)(folder)
         return Built(_auto_class(kind).from_pretrained(folder), tokenizer)
     except Exception as error:  # whatever a damaged file makes the libraries raise
         raise UserError(f"{folder}: the model cannot be read: {_first_line(error)}; --fresh runs it again") from None
@@ -105,11 +110,12 @@ def _check_fit(name: str, kind: str, *, texts: bool, images: bool) -> None:
     """Settings that a network or a kind of sample does not have are refused."""
     if images and kind != "image":
         raise UserError(f"image_size and augment are for images; this task's kind is {kind}")
-    if texts and (name in SCRATCH or kind == "image"):
-        why = f"{name} is trained from scratch" if name in SCRATCH else "this task is about images"
+    if texts and (name in SCRATCH or kind in OWN):
+        why = f"{name} is trained from scratch" if name in SCRATCH else f"this task's kind is {kind}"
         raise UserError(f"layers, freeze_embeddings and pooling are for pre-trained models of texts; {why}")
-    if name in (*SCRATCH[1:], *IMAGE_WHEELS) and kind != "image":
-        raise UserError(f"{name} is a model for images; this task's kind is {kind}")
+    for other, names in OWN.items():
+        if name in names and kind != other:
+            raise UserError(f"{name} is a model for {other} tasks; this task's kind is {kind}")
 
 
 @contextmanager
@@ -128,6 +134,8 @@ def _named(name: str, scratch: tuple[str, ...], offline: tuple[str, ...]) -> Ite
 def _auto_class(kind: str) -> Any:
     if kind == "image":
         return AutoModelForImageClassification
+    if kind == "audio":
+        return AutoModelForAudioClassification
     return AutoModelForTokenClassification if kind in PER_TOKEN else AutoModelForSequenceClassification
 
 

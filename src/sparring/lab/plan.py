@@ -43,7 +43,7 @@ def open_task(config: Config) -> tuple[Task, Data]:
         data = task.load(where)
     else:
         columns = Columns(config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator)
-        task, data = open_yours(config.task, where, columns)
+        task, data = open_yours(config.task, where, columns, config.image_size)
     return task, data
 
 

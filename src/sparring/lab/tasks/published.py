@@ -42,9 +42,10 @@ def load_published(
             splits, notes = found if isinstance(found, Noted) else (found, ())
             stand_in = (stand_ins or {}).get(folder.name)
             return complete(kind, splits, source=str(folder), notes=((f"{folder.name}: {stand_in}",) if stand_in else ()) + notes)
+    form = "{}.npz" if kind in ("image", "audio") else "{}.jsonl"
     looked = " or ".join(map(str, searched)) if searched else "no folder was given"
     advice = (
-        f"put its files there, or train.jsonl, dev.jsonl and test.jsonl with {kind} samples"
+        f"put its files there, or {form.format('train')}, {form.format('dev')} and {form.format('test')} with {kind} samples"
         if searched
         else "use --data-dir or SPARRING_DATA"
     )

@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
+from sparring.lab.tasks.arrays import kind_of, read_folder
 from sparring.lab.tasks.base import SPLITS, Data, DataError, Sample, Splits, Task, Where, has_spans, labels_of
 from sparring.lab.tasks.columns import Columns, Plan, make_plan
 from sparring.lab.tasks.files import ENDINGS, Table, form_of, read_table
@@ -22,7 +23,9 @@ from sparring.lab.tasks.published import complete
 HUB_NAME = re.compile(r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[\w.-]+))?|(?P<plain>[\w-][\w.-]*/[\w.-]+)")
 GUESSED = Columns()
 SHARE, MOST = 0.1, 5000  # of what is split off
-DECIDES = {"multi-class": "accuracy", "pair": "accuracy", "multi-label": "micro_f1", "spelling": "correction_f1"}
+ONE_LABEL = ("multi-class", "pair", "image", "audio")
+NOUNS = {"image": "images", "audio": "sounds"}  # texts otherwise
+DECIDES = {**dict.fromkeys(ONE_LABEL, "accuracy"), "multi-label": "micro_f1", "spelling": "correction_f1"}
 
 
 def is_yours(target: str) -> bool:
@@ -35,8 +38,11 @@ def is_yours(target: str) -> bool:
     return target != "" and (path.exists() or form_of(path) is not None or "/" in target or HUB_NAME.fullmatch(target) is not None)
 
 
-def open_yours(target: str, where: Where, columns: Columns = GUESSED) -> tuple[Task, Data]:
-    """Read everything at once: the task's ``load`` gives what is already there."""
+def open_yours(target: str, where: Where, columns: Columns = GUESSED, side: int | None = None) -> tuple[Task, Data]:
+    """Read everything at once: the task's ``load`` gives what is already there. ``side``: of images in a folder."""
+    path = Path(target).expanduser()
+    if path.is_dir() and (kind := kind_of(path)) is not None:
+        return _open_arrays(path, kind, side)
     name, source, home, tables = _read(target, where)
     for part, table in tables.items():
         if not table.rows:
@@ -53,6 +59,21 @@ def open_yours(target: str, where: Where, columns: Columns = GUESSED) -> tuple[T
     data = complete(plan.kind, whole, source, notes)
     sizes = (len(data.train), len(data.dev), len(data.test))
     task = Task(name, plan.kind, f"your data, {source}", lambda _where: data, _metric(plan.kind, data), home, sizes)
+    return task, data
+
+
+def _open_arrays(folder: Path, kind: str, side: int | None) -> tuple[Task, Data]:
+    """A folder of images or sounds."""
+    splits, notes = read_folder(folder, kind, side)
+    if len(labels := {sample["label"] for sample in splits["train"]}) < 2:
+        raise DataError(f"{folder}: at least 2 classes are needed, got {_some(sorted(labels))}; expected a folder for each below it")
+    whole, split_notes = _split(kind, splits, str(folder))
+    data = complete(kind, whole, str(folder), (*notes, *split_notes, *_part_notes(kind, whole)))
+    settings = {"augment": "crop"} if kind == "image" else {}
+    sizes = (len(data.train), len(data.dev), len(data.test))
+    task = Task(
+        folder.resolve().name, kind, f"your data, {folder}", lambda _where: data, DECIDES[kind], str(folder), sizes, settings=settings
+    )
     return task, data
 
 
@@ -164,12 +185,13 @@ def _split(kind: str, splits: Splits, source: str) -> tuple[Splits, tuple[str, .
     whole, n_all = dict(splits), len({_key(kind, sample) for sample in splits["train"]})
     if n_all < 1 + len(absent):
         raise DataError(
-            f"{source}: {n_all} different texts are too few to split off {' and '.join(absent)}; add rows, or give all three parts"
+            f"{source}: {n_all} different {NOUNS.get(kind, 'texts')} are too few to split off {' and '.join(absent)}; add rows, or give all"
+            " three parts"
         )
     for part in absent:
         whole["train"], whole[part] = split_off_texts(kind, whole["train"], round(SHARE * n_all))
     said = " and ".join(f"{len(whole[part])} for {part}" for part in absent[::-1])
-    how = ", each class in its share" if kind in ("multi-class", "pair") else ""
+    how = ", each class in its share" if kind in ONE_LABEL else ""
     return whole, (f"no {' and no '.join(absent[::-1])} set given: split off train, {said}{how}; always the same ones",)
 
 
@@ -184,7 +206,7 @@ def split_off_texts(kind: str, samples: list[Sample], n_off: int, seed: int = 0)
         texts[_key(kind, sample)].append(i)
     classes: dict[str, list[list[int]]] = defaultdict(list)
     for members in texts.values():
-        classes[samples[members[0]]["label"] if kind in ("multi-class", "pair") else ""].append(members)
+        classes[samples[members[0]]["label"] if kind in ONE_LABEL else ""].append(members)
     line: list[list[int]] = []
     chance = random.Random(seed)
     large = [label for label in sorted(classes) if len(classes[label]) >= 3]
@@ -199,6 +221,8 @@ def _key(kind: str, sample: Sample) -> Hashable:
     """What must not be in two parts; a pair is the same one the other way round."""
     if kind == "pair":
         return tuple(sorted((sample["text"], sample["text_b"])))
+    if kind in ("image", "audio"):
+        return bytes(sample[kind].numpy().tobytes())
     return tuple(sample["tokens"]) if kind == "token" else str(sample["source" if kind == "spelling" else "text"])
 
 
@@ -231,7 +255,7 @@ def _part_notes(kind: str, splits: Splits) -> list[str]:
     keys = {part: {_key(kind, sample) for sample in splits[part]} for part in SPLITS}
     for one, other in (("train", "dev"), ("train", "test"), ("dev", "test")):
         if n_both := len(keys[one] & keys[other]):
-            notes.append(f"texts of {other} that are also in {one}: {n_both}")
+            notes.append(f"{NOUNS.get(kind, 'texts')} of {other} that are also in {one}: {n_both}")
     return notes
 
 
