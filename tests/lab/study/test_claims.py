@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparring import cli
-from sparring.lab.study import claims
+from sparring.lab.study import claims, page
 from sparring.lab.study.claims import NO, OPEN, YES, verdict
 from sparring.lab.study.results import Results, write_results
 from sparring.lab.summaries import difference
@@ -85,10 +85,24 @@ def test_page(tmp_path: Path) -> None:
     )
     (tmp_path / "in" / "table2_sst5.svg").write_text("<svg/>")
     assert cli.main(["paper", "page", "--records", str(tmp_path / "in"), "--save", str(tmp_path)]) == 0
-    page = (tmp_path / "README.md").read_text()
-    assert "Of 2 claims held against our runs, 2 reproduced, 0 did not" in page
-    assert "| AS-Softmax | 54.17 ± 1.04 | 53.12 |" in page
-    assert "(in/table2_sst5.svg)" in page
+    made = (tmp_path / "README.md").read_text()
+    assert "Of 2 claims held against our runs, 2 reproduced, 0 did not" in made
+    assert "| AS-Softmax | 54.17 ± 1.04 | 53.12 |" in made
+    assert "+3.17 points (3 seeds, 95 %: " in made
+    assert "(in/table2_sst5.svg)" in made
+
+
+def test_over_tasks_a_task_is_a_point() -> None:
+    found = [
+        one(method, seed, task=task, test={"accuracy": score + seed / 100})
+        for task, base, gain in (("sst5", 0.5, 0.01), ("clinc_oos", 0.8, 0.03), ("languages", 0.6, 0.02))
+        for method, score in (("Softmax", base), ("AS-Softmax", base + gain))
+        for seed in range(2)
+    ]
+    text = page.over_tasks([Results("table2", found, {})])
+    assert "| AS-Softmax | 3 | +2.00 | -0.48 to +4.48 | 3 of 3 |" in text
+    assert "| Softmax |" not in text
+    assert page.over_tasks([of("table2", scored("Softmax", 0.5), scored("AS-Softmax", 0.6))]) == ""
 
 
 def test_page_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def verdict(gap: Difference | None, sign: float = 1.0) -> str:
 
 
 def words(gap: Difference, unit: str = "points") -> str:
-    sure = "" if gap.p is None else f", p = {gap.p:.2g}"
+    sure = "" if gap.p is None else f", 95 %: {gap.low:+.2f} to {gap.high:+.2f}, p = {gap.p:.2g}"
     return f"{gap.mean:+.2f} {unit} ({gap.n} seeds{sure})"
 
 

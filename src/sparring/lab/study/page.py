@@ -11,6 +11,7 @@ from sparring.lab.records import write
 from sparring.lab.study import claims
 from sparring.lab.study.results import Results, read_results
 from sparring.lab.study.studies import STUDIES
+from sparring.lab.summaries import LEAST_SEEDS, difference
 from sparring.lab.tasks import UserError
 
 
@@ -44,9 +45,32 @@ def verdicts(results: Sequence[Results]) -> str:
 ## What reproduced
 
 Of {n} claims held against our runs, {counts[claims.YES]} reproduced, {counts[claims.NO]} did not, and of {counts[claims.OPEN]} nothing
-can be said: the difference is not larger than what {seeds} seeds let vary (paired t-test, p > {claims.LEVEL}). {_spread(results)}
+can be said: the difference is not larger than what {seeds} seeds let vary (paired t-test, p > {claims.LEVEL}). A 95 % interval says which
+differences the runs leave possible: what lies outside of it can be ruled out, what lies inside cannot. {_spread(results)}
 
-{claims.markdown(found)}"""
+{claims.markdown(found)}{over_tasks(results)}"""
+
+
+def over_tasks(results: Sequence[Results]) -> str:
+    """Each method against softmax, a task a point: what is left where tasks, not seeds, are what varies."""
+    quality = next((each for each in results if each.study == "table2" and len(each.tasks) >= LEAST_SEEDS), None)
+    if quality is None:
+        return ""
+    rows = [("against softmax", "tasks", "mean difference in points", "95 %", "ahead on"), ("---", *("---:",) * 4)]
+    for method in quality.methods():
+        found: dict[int, tuple[float, float]] = {}
+        for i, task in enumerate(quality.tasks):
+            ours, base = quality.figure(task, method), quality.figure(task, "Softmax")
+            if method != "Softmax" and ours and base:
+                found[i] = ours["mean"], base["mean"]
+        gap = difference({i: ours for i, (ours, _) in found.items()}, {i: base for i, (_, base) in found.items()})
+        if gap is None:
+            continue
+        between = "–" if gap.low is None else f"{gap.low:+.2f} to {gap.high:+.2f}"
+        ahead = sum(ours > base for ours, base in found.values())
+        rows.append((method, str(gap.n), f"{gap.mean:+.2f}", between, f"{ahead} of {gap.n}"))
+    lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"\nOver all tasks, with the mean over seeds of each (a figure's own scale differs from task to task):\n\n{lines}"
 
 
 def _spread(results: Sequence[Results]) -> str:
