@@ -82,6 +82,12 @@ def test_every_chart_is_drawn(page: Page) -> None:
     assert [chart for chart, size in sizes.items() if size < 5] == []
 
 
+def test_the_hardest_images_are_shown(page: Page) -> None:
+    widths = page.evaluate("[...document.querySelectorAll('img.sample')].map(image => image.naturalWidth)")
+    assert len(widths) == 20
+    assert set(widths) == {8}  # digits, as they are
+
+
 def test_a_click_sorts_and_a_second_one_turns_it_round(page: Page) -> None:
     table, head = page.locator("#t0-comparison table").first, "#t0-comparison table >> nth=0 >> th:nth-child(5)"
 
