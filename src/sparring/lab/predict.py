@@ -1,4 +1,4 @@
-"""A finished run put to use: texts in, labels out."""
+"""A finished run put to use: texts in, labels or texts out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from sparring.lab import models
-from sparring.lab.encode import Encoder
+from sparring.lab.encode import encoder_for
+from sparring.lab.generation import GenerationEncoder
 from sparring.lab.records import RunFolder, find_runs
-from sparring.lab.tasks.base import Sample, UserError
+from sparring.lab.tasks.base import TO_TEXT, Sample, UserError
 
 BATCH = 32
 
@@ -39,7 +40,7 @@ class Predictor:
             raise UserError(f"{run.path}: the run's task is about images; predict takes text")
         self.net, tokenizer = models.load(run.model, self.kind)
         self.net.eval()
-        self.encoder = Encoder(self.kind, self.facts["labels"], tokenizer, tokenizer.model_max_length, self.facts["top_k"])
+        self.encoder = encoder_for(self.kind, self.facts["labels"], tokenizer, tokenizer.model_max_length, self.facts["top_k"])
 
     @torch.no_grad()
     def __call__(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -49,7 +50,12 @@ class Predictor:
         for start in range(0, len(samples), BATCH):
             part = samples[start : start + BATCH]
             features = self.encoder.encode(part)
-            logits = self.net(**self.encoder.collate(features)).logits
+            batch = self.encoder.collate(features)
+            if isinstance(self.encoder, GenerationEncoder):
+                texts = self.encoder.generate(self.net, batch)
+                found += [{**sample, "predicted": text} for sample, text in zip(part, texts, strict=True)]
+                continue
+            logits = self.net(**batch).logits
             for sample, guess, row in zip(part, self.encoder.decode(logits, part, features), logits, strict=True):
                 found.append({**sample, "predicted": guess, **self._likely(row)})
         return found
@@ -66,7 +72,7 @@ class Predictor:
             return [{"text": one, "text_b": other} for one, other in zip(texts, texts_b, strict=True)]
         if self.kind == "token":
             return [{"tokens": text.split()} for text in texts]
-        return [{"source" if self.kind == "spelling" else "text": text} for text in texts]
+        return [{"source" if self.kind in TO_TEXT else "text": text} for text in texts]
 
     def _likely(self, logits: torch.Tensor, n: int = 5) -> dict[str, Any]:
         """The likeliest labels with their probabilities, for one label a text."""
