@@ -45,4 +45,5 @@ def data(kind: str, n: int = 48) -> Data:
 def task(kind: str, made: Data | None = None) -> Task:
     metric = {"token": "f1", "spelling": "correction_f1", "multi-label": "micro_f1", "generation": "bleu_4"}.get(kind, "accuracy")
     found = made or data(kind)
-    return Task("colours", kind, "colours", lambda _: found, metric, "made", max_length=32)
+    settings = {"max_target_length": 12} if kind == "generation" else {}
+    return Task("colours", kind, "colours", lambda _: found, metric, "made", max_length=32, settings=settings)

@@ -116,7 +116,10 @@ def text_figures(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, flo
     scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
     rows = [scorer.score(*pair) for pair in zip(gold, predicted, strict=True)]
     means = {name: sum(row[f"rouge{name}"].fmeasure for row in rows) / max(len(rows), 1) for name in ("L", "1", "2")}
-    return {**{f"bleu_{n}": float(value) for n, value in runs.items()}, **{f"rouge_{n.lower()}": float(v) for n, v in means.items()}}
+    return {
+        **{f"bleu_{n}": min(float(value), 1.0) for n, value in runs.items()},
+        **{f"rouge_{n.lower()}": float(v) for n, v in means.items()},
+    }
 
 
 def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:

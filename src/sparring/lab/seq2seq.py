@@ -48,7 +48,8 @@ def _tiny(texts: Sequence[str]) -> tuple[Any, Any]:
         for what, n in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 512), ("layerdrop", 0.0))
     }
     config = BartConfig(
-        vocab_size=len(tokenizer), d_model=128, max_position_embeddings=POSITIONS, dropout=0.1, attention_dropout=0.0, scale_embedding=True,
+        vocab_size=len(tokenizer), d_model=128, max_position_embeddings=POSITIONS, dropout=0.1, attention_dropout=0.0,
+        init_std=128**-0.5, scale_embedding=True,  # BART's own, 0.02, is for wide networks: this one would learn to look at its source late
         decoder_start_token_id=tokenizer.bos_token_id, forced_eos_token_id=None, **layers, **ids,
     )  # fmt: skip
     return BartForConditionalGeneration(config), tokenizer
