@@ -111,8 +111,8 @@ def text_figures(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, flo
     except ImportError:
         raise UserError("BLEU and ROUGE need sacrebleu and rouge-score: pip install sacrebleu rouge-score") from None
     found = BLEU().corpus_score(list(predicted), [list(gold)])
-    lengths = {"sys_len": found.sys_len, "ref_len": found.ref_len}
-    runs = {n: BLEU.compute_bleu(found.counts[:n], found.totals[:n], **lengths, max_ngram_order=n).score / 100 for n in (4, 3, 2, 1)}
+    same = {"sys_len": found.sys_len, "ref_len": found.ref_len, "smooth_method": "exp"}  # as it came to BLEU-4
+    runs = {n: BLEU.compute_bleu(found.counts[:n], found.totals[:n], **same, max_ngram_order=n).score / 100 for n in (4, 3, 2, 1)}
     scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
     rows = [scorer.score(*pair) for pair in zip(gold, predicted, strict=True)]
     means = {name: sum(row[f"rouge{name}"].fmeasure for row in rows) / max(len(rows), 1) for name in ("L", "1", "2")}
