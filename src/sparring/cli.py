@@ -221,7 +221,8 @@ def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, 
         return
     console = show.console()
     sizes = _sizes(plan_sizes(config, data))
-    console.print(show.comparison(f"{task.name} ({task.kind}, {sizes}, {len(data.labels)} classes), model {config.model}", rows))
+    classes = f", {len(data.labels)} classes" if data.labels else ""
+    console.print(show.comparison(f"{task.name} ({task.kind}, {sizes}{classes}), model {config.model}", rows))
     console.print(show.LEGEND, style="dim")
     for note in data.notes:
         print(f"data: {note}")
@@ -271,7 +272,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_config(made)
     made = command("paper", paper, "make a table or figure of the papers again, the published numbers beside ours", PAPER)
     add_paper(made)
-    made = command("predict", predict, "label texts with a finished run's best model", PREDICT)
+    made = command("predict", predict, "label texts, or write new ones, with a finished run's best model", PREDICT)
     made.add_argument("run", metavar="RUN", help="the folder of a run, or one above several: the best on dev")
     made.add_argument("text", metavar="TEXT", nargs="*", help="texts; none: the lines of standard input")
     made.add_argument("--pair", action="append", metavar="TEXT", help="the second text of a pair, one for each text")

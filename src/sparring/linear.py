@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from sparring.checks import check_count, check_linear_input, under_autocast
 from sparring.delta import DeltaSchedule, delta_value
+from sparring.diagnostics import margins
 from sparring.fused import IMPLS, Head, find_impl, fused_rows
+from sparring.fused.passes import chunk_sizes
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import ASSoftmaxLoss
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction, at_least_float32, make_loss, reduce, valid_targets
@@ -141,6 +143,16 @@ class LinearLoss(nn.Module):
             return value.reshape(input.shape[:-1]) if loss.reduction == "none" else value
         return linear_loss(type(loss).row_function, input, self.linear.weight, target, reduction=loss.reduction, **self._settings())
 
+    @torch.no_grad()
+    def margins(self, input: Tensor, target: Tensor) -> Tensor:
+        """`sparring.margins` of the logits, of so many rows at a time that these are never held; in the shape of the row losses."""
+        rows = input.reshape(-1, input.shape[-1])
+        labels = target.reshape(len(rows), -1) if isinstance(self.loss, MultilabelLoss) else target.reshape(-1)
+        step, _ = chunk_sizes(rows.shape, self.linear.out_features, self.chunk_rows, on_cpu=rows.is_cpu)
+        parts = zip(rows.split(step), labels.split(step), strict=True)
+        found = [margins(self.logits(some), of_them, self.ignore_index) for some, of_them in parts]
+        return torch.cat(found).reshape(input.shape[:-1])
+
     def logits(self, input: Tensor) -> Tensor:
         """For inference: ``(…, H)`` features to ``(…, C)`` logits."""
         return self.linear(input)  # type: ignore[no-any-return]
@@ -173,6 +185,22 @@ class LinearLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return f"impl={self.impl!r}, chunk_rows={self.chunk_rows}"
+
+    @classmethod
+    def on(cls, layer: nn.Linear, loss: Loss, **head: Any) -> LinearLoss:
+        """A loss on a layer that is there already, such as a model's last one: the layer stays the model's, weights and all."""
+        made = LinearLoss(layer.in_features, layer.out_features, loss, bias=False, device="meta", **head)
+        made.linear = layer
+        return made
+
+    @property
+    def name(self) -> str:
+        """The loss's own."""
+        return self.loss.name
+
+    def settings(self) -> dict[str, Any]:
+        """The loss's own."""
+        return self.loss.settings()
 
     @property
     def reduction(self) -> str:

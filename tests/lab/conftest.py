@@ -18,7 +18,7 @@ from sparring.lab.tasks import Data, Task
 from tests.lab import data as colours
 
 ATTACK = "<img src=x onerror=\"document.title='broken'\"></script><script>document.title='broken'</script>"
-KINDS = ("pair", "token", "spelling", "multi-label")
+KINDS = ("pair", "token", "spelling", "multi-label", "generation")
 
 
 def train(out: Path, task: Task, data: Data, names: list[str], n_seeds: int = 1, **settings: Any) -> None:

@@ -30,6 +30,7 @@ def samples(kind: str, n: int, seed: int = 0) -> list[dict[str, Any]]:
                 "spelling": {"source": f"a {word[0]}x{word[2:]}", "target": f"a {word}"},
                 "multi-label": {"text": f"{word} {second}", "labels": sorted([colour, other])},
                 "audio": {"audio": tone(400 * (1 + sorted(WORDS).index(colour)), 0.1 + 0.02 * len(word)), "rate": 8000, "label": colour},
+                "generation": {"source": f"a {word} thing", "target": f"this {word} thing is {colour}"},
                 "image": {"image": torch.full((1, 8, 8), sorted(WORDS).index(colour) / 2), "label": colour},
             }[kind]
         )
@@ -48,6 +49,7 @@ def data(kind: str, n: int = 48) -> Data:
 
 
 def task(kind: str, made: Data | None = None) -> Task:
-    metric = {"token": "f1", "spelling": "correction_f1", "multi-label": "micro_f1"}.get(kind, "accuracy")
+    metric = {"token": "f1", "spelling": "correction_f1", "multi-label": "micro_f1", "generation": "bleu_4"}.get(kind, "accuracy")
     found = made or data(kind)
-    return Task("colours", kind, "colours", lambda _: found, metric, "made", max_length=32)
+    settings = {"max_target_length": 12} if kind == "generation" else {}
+    return Task("colours", kind, "colours", lambda _: found, metric, "made", max_length=32, settings=settings)

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from sacrebleu.metrics.bleu import BLEU
 from seqeval.metrics import classification_report
 from sklearn import metrics as sklearn_metrics
 
@@ -13,6 +14,8 @@ from sparring.lab import metrics
 from sparring.lab.tasks.base import has_spans
 from tests.lab.data import samples
 
+GOLD = ["where is the old city hall ?", "who wrote it ?", "what is the capital of france ?"]
+GUESS = ["where is the city hall ?", "who wrote the book ?", "what is the name of the capital ?"]
 LABELS = ["B-LOC", "B-ORG", "B-PER", "I-LOC", "I-PER", "O"]
 
 
@@ -117,3 +120,20 @@ def test_pearson() -> None:
     assert metrics.pearson([1.0, 2.0], [1.0, 2.0]) is None
     assert metrics.pearson([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) is None
     assert metrics.pearson([1.0, float("nan"), 1.5], [1.0, 2.0, 3.0]) is None
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_bleu_is_sacrebleus_of_the_whole_corpus(n: int) -> None:
+    expected = BLEU(max_ngram_order=n).corpus_score(GUESS, [GOLD]).score / 100
+    assert 0 < expected < 1
+    assert metrics.text_figures(GOLD, GUESS)[f"bleu_{n}"] == pytest.approx(expected)
+
+
+def test_bleu_and_rouge_by_hand() -> None:
+    """Four words of five are right, and both are as long: BLEU-1 4/5; pairs 3/4, so BLEU-2 is √(4/5 · 3/4). ROUGE forgets the ending."""
+    found = metrics.text_figures(["one two three four five"], ["one two three four six"])
+    assert found["bleu_1"] == pytest.approx(4 / 5)
+    assert found["bleu_2"] == pytest.approx((4 / 5 * 3 / 4) ** 0.5)
+    assert (found["rouge_1"], found["rouge_2"], found["rouge_l"]) == pytest.approx((4 / 5, 3 / 4, 4 / 5))
+    assert metrics.text_figures(["two old cities"], ["cities , old ones"])["rouge_l"] == pytest.approx(1 / 3)
+    assert metrics.text_figures(["the city"], [""])["bleu_4"] == 0

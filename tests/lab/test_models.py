@@ -32,7 +32,7 @@ from sparring.lab.tasks import Data
 from sparring.lab.tiny import character_tokenizer
 from tests.lab.data import data
 
-TEXT = [kind for kind in METRICS if kind not in ("image", "audio")]
+TEXT = [kind for kind in METRICS if kind not in ("image", "audio", "generation")]
 
 
 @pytest.fixture(scope="module")

@@ -137,9 +137,10 @@ def test_other_settings_seeds_and_data_have_other_folders(tmp_path: Path) -> Non
     assert edited.fingerprint != data("multi-class").fingerprint == data("multi-class").fingerprint
 
 
-@pytest.mark.parametrize("kind", ["multi-class", "pair", "token", "spelling", "multi-label", "image", "audio"])
+@pytest.mark.parametrize("kind", ["multi-class", "pair", "token", "spelling", "multi-label", "image", "audio", "generation"])
 def test_every_kind_trains(kind: str, tmp_path: Path) -> None:
-    made = planned(tmp_path, kind, epochs=20 if kind == "pair" else 10)
+    slow = {"pair": {"epochs": 20}, "generation": {"epochs": 10, "lr": 3e-3, "eval_every": 30}}
+    made = planned(tmp_path, kind, **slow.get(kind, {"epochs": 10}))
     summary = run(made)
     assert summary["test"][made.config.metric] > (0.6 if kind == "pair" else 0.9)
     built = models.load(made.folder.model, kind)

@@ -70,6 +70,8 @@ class Config:
         choices=("mean",),
     )
     max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model", low=4)
+    max_target_length: int | None = setting(None, "likewise of a text to generate (64, or the task's own)", group="model", low=2)
+    beams: int | None = setting(None, "beams of the search when text is generated (default: 1, greedy)", group="model", low=1)
     image_size: int | None = setting(None, "width and height of images (default: theirs, or the model's)", group="model", low=4)
     augment: str | None = setting(
         None,
@@ -113,7 +115,7 @@ class Config:
     test: bool = setting(True, "score the best model on the test set", group="data")
     text_column: str | None = setting(None, "your file's column with the text", group="data")
     text_b_column: str | None = setting(None, "with the second text of a pair", group="data")
-    label_column: str | None = setting(None, "with the label, labels or tags", group="data")
+    label_column: str | None = setting(None, "with the label, labels, tags or target", group="data")
     label_separator: str | None = setting(None, "between labels in one cell", group="data")
     kind: str | None = setting(
         None, "what kind of task your file is", group="data", choices=tuple(name for name in KINDS if name not in ("image", "audio"))
@@ -179,6 +181,10 @@ class Config:
         filled["max_length"] = self.max_length or task.max_length * (1 if task.kind == "spelling" else pieces)
         filled["metric"] = self.metric or task.metric
         filled["augment"] = self.augment or task.settings.get("augment")
+        if task.kind == "generation":
+            filled |= {"max_target_length": self.max_target_length or task.settings.get("max_target_length", 64), "beams": self.beams or 1}
+        elif self.beams is not None or self.max_target_length is not None:
+            raise UserError(f"beams and max_target_length are for generation; {task.name}'s kind is {task.kind}")
         return dataclasses.replace(self, **filled)
 
     def check_ranges(self) -> None:
@@ -261,7 +267,13 @@ def _short(value: Any) -> str:
 
 
 IDENTITY = [f.name for f in fields(Config) if f.metadata["changes"] and f.name != "seed"]  # what a result depends on, but for the seed
-LATER = ("pooling", "image_size", "augment")  # while they are not set, folders made before them keep their names
+LATER = (
+    "pooling",
+    "image_size",
+    "augment",
+    "max_target_length",
+    "beams",
+)  # while they are not set, folders made before them keep their names
 OWN = [f.name for f in fields(Config) if f.metadata["group"] in ("loss", "model", "training") and f.name not in ("loss", "metric", "seed")]
 TYPES = {f.name: [part.strip() for part in str(f.type).split("|") if part.strip() != "None"] for f in fields(Config)}
 

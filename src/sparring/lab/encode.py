@@ -5,13 +5,14 @@ Everything a kind of task means for tensors is here: what the target is, what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sparring.lab.tasks.base import Sample
+from sparring.linear import LinearLoss
 from sparring.losses import Loss
 from sparring.training import batches
 
@@ -20,8 +21,14 @@ CHUNK = 500  # samples tokenized at once: the tokenizer keeps much of each, also
 Features = dict[str, Any]
 
 
-def encoder_for(kind: str, labels: Sequence[str], tokenizer: Any, max_length: int, top_k: int | None = None) -> Encoder:
+def encoder_for(
+    kind: str, labels: Sequence[str], tokenizer: Any, max_length: int, top_k: int | None = None, max_target_length: int | None = None
+) -> Encoder:
     """The one for a kind. ``tokenizer``: what `models.build` gave beside the network."""
+    if kind == "generation":
+        from sparring.lab.generation import GenerationEncoder
+
+        return GenerationEncoder(kind, labels, tokenizer, max_length, max_target_length)
     if kind == "image":
         from sparring.lab.pixels import ImageEncoder
 
@@ -110,7 +117,7 @@ class Encoder:
         """As `collate`; and what is done to samples each time anew, where a kind has such."""
         return self.collate(features)
 
-    def objective(self, net: nn.Module, loss: Loss) -> Loss:
+    def objective(self, net: nn.Module, loss: Loss) -> Loss | LinearLoss:
         """What the loop minimises of what ``forward`` gives."""
         return loss
 
@@ -119,6 +126,12 @@ class Encoder:
         return [len(feature["input_ids"]) for feature in features]
 
     # ------------------------------------------------------------ logits to labels
+
+    def predict(
+        self, net: nn.Module, batch: Mapping[str, Tensor], given: Tensor, samples: Sequence[Sample], features: Sequence[Features]
+    ) -> Iterator[Any]:
+        """For each sample of a batch what the network predicts; ``given`` is what ``forward`` gave for it."""
+        return self.decode(given.movedim(1, -1) if given.ndim > 2 else given, samples, features)  # classes last again
 
     def decode(self, logits: Tensor, samples: Sequence[Sample], features: Sequence[Features]) -> Iterator[Any]:
         """For each sample of a batch what is predicted: a label, a list of them, tags, or a sentence."""

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sparring.diagnostics import margins
-from sparring.lab.encode import Encoder, Features
+from sparring.lab.encode import Encoder
 from sparring.lab.metrics import score
 from sparring.lab.tasks.base import Sample
+from sparring.linear import LinearLoss
 from sparring.losses import Loss
-from sparring.training import batches
+from sparring.training.skip import Look
 
 N_BINS = 40  # of the histogram of margins, from -1 to 1
 
@@ -43,7 +43,7 @@ class Evaluator:
     @torch.no_grad()
     def outcome(self, net: nn.Module) -> Outcome:
         net.eval()
-        device = next(net.parameters()).device
+        judge, device = self.encoder.objective(net, self.loss), next(net.parameters()).device
         predicted: list[Any] = [None] * len(self.samples)
         smallest = [float("nan")] * len(self.samples)
         every: list[Tensor] = []
@@ -51,23 +51,20 @@ class Evaluator:
         for start in range(0, len(self.order), self.batch_size):
             chosen = self.order[start : start + self.batch_size]
             samples, features = [self.samples[i] for i in chosen], [self.features[i] for i in chosen]
-            logits, target = self._forward(net, features, device)
-            rows = self.loss.rows(logits, target)
+            batch = {name: value.to(device) for name, value in self.encoder.collate(features).items()}
+            given, target = self.encoder.forward(net, batch)
+            given = given.float()
+            rows = judge.rows(given, target)
             total, mass = total + rows.sum().item(), mass + float(rows.valid.sum() if rows.weight is None else rows.weight.sum())
             n_won, n_valid = n_won + rows.won.sum().item(), n_valid + rows.valid.sum().item()
-            margin = margins(logits, target).reshape(len(chosen), -1).cpu()  # (N, rows of each)
+            margin = Look(given, target, rows, len(chosen), judge if isinstance(judge, LinearLoss) else None).margins().cpu()
             every.append(margin[~margin.isnan()])
             least = margin.nan_to_num(torch.inf).amin(1)
-            last = logits.movedim(1, -1) if logits.ndim > 2 else logits  # classes last again
-            for i, guess, value in zip(chosen, self.encoder.decode(last, samples, features), least.tolist(), strict=True):
+            guesses = self.encoder.predict(net, batch, given, samples, features)
+            for i, guess, value in zip(chosen, guesses, least.tolist(), strict=True):
                 predicted[i], smallest[i] = guess, value if value < torch.inf else float("nan")
         together = torch.cat(every) if every else torch.zeros(0)
         figures = score(self.encoder.kind, self.samples, predicted, self.encoder.labels)
         figures |= {"loss": total / (mass or 1), "won_share": n_won / (n_valid or 1)}
         figures["margin"] = together.mean().item() if len(together) else 0.0
         return Outcome(figures, predicted, smallest, torch.histc(together, N_BINS, -1, 1).int().tolist())
-
-    def _forward(self, net: nn.Module, features: list[Features], device: torch.device) -> tuple[Tensor, Tensor]:
-        batch = {name: value.to(device) for name, value in self.encoder.collate(features).items()}
-        logits, target = batches.forward(net, batch)
-        return logits.float(), target

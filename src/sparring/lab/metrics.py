@@ -1,4 +1,4 @@
-"""Figures of quality, from the libraries people trust: scikit-learn, seqeval and scipy; and sentence-level correction."""
+"""Figures of quality, from libraries people trust (scikit-learn, seqeval, scipy, sacrebleu, rouge-score); and sentence-level correction."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from seqeval.metrics import recall_score as span_recall
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from sparring.lab.tasks.base import Sample, has_spans
+from sparring.lab.tasks.base import Sample, UserError, has_spans
 
-TARGETS = {"token": "tags", "spelling": "target", "multi-label": "labels"}  # "label" everywhere else
+TARGETS = {"token": "tags", "spelling": "target", "generation": "target", "multi-label": "labels"}  # "label" everywhere else
 METRICS = {
     "multi-class": ("accuracy", "macro_f1", "matthews"),
     "pair": ("accuracy", "macro_f1", "matthews"),
@@ -24,6 +24,7 @@ METRICS = {
     "token": ("f1", "precision", "recall", "accuracy"),  # accuracy and macro_f1 where tags mark no spans
     "spelling": ("correction_f1", "correction_precision", "correction_recall", "detection_f1"),
     "multi-label": ("micro_f1", "macro_f1"),
+    "generation": ("bleu_4", "bleu_3", "bleu_2", "bleu_1", "rouge_l", "rouge_1", "rouge_2"),
 }
 
 
@@ -47,6 +48,8 @@ def _score(kind: str, samples: Sequence[Sample], predicted: Sequence[Any], label
         return correction_figures([sample["source"] for sample in samples], gold, predicted)
     if kind == "multi-label":
         return label_figures(gold, predicted, labels)
+    if kind == "generation":
+        return text_figures(gold, predicted)
     macro = f1_score(gold, predicted, average="macro", zero_division=0)
     return {
         "accuracy": float(accuracy_score(gold, predicted)),
@@ -98,6 +101,26 @@ def correction_figures(source: Sequence[str], target: Sequence[str], predicted: 
 
 def _places(one: str, other: str) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+
+
+def text_figures(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
+    """BLEU-1 to BLEU-4 of the corpus (sacrebleu with its own tokens and smoothing; BLEU-n counts runs of up to n words), and the mean F1 of
+    ROUGE-1, -2 and -L (rouge-score, words by their stems)."""
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError:
+        raise UserError("BLEU and ROUGE need sacrebleu and rouge-score: pip install sacrebleu rouge-score") from None
+    found = BLEU().corpus_score(list(predicted), [list(gold)])
+    same = {"sys_len": found.sys_len, "ref_len": found.ref_len, "smooth_method": "exp"}  # as it came to BLEU-4
+    runs = {n: BLEU.compute_bleu(found.counts[:n], found.totals[:n], **same, max_ngram_order=n).score / 100 for n in (4, 3, 2, 1)}
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
+    rows = [scorer.score(*pair) for pair in zip(gold, predicted, strict=True)]
+    means = {name: sum(row[f"rouge{name}"].fmeasure for row in rows) / max(len(rows), 1) for name in ("L", "1", "2")}
+    return {
+        **{f"bleu_{n}": min(float(value), 1.0) for n, value in runs.items()},
+        **{f"rouge_{n.lower()}": float(v) for n, v in means.items()},
+    }
 
 
 def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:

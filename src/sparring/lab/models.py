@@ -18,13 +18,14 @@ from transformers import (
     AutoConfig,
     AutoModelForAudioClassification,
     AutoModelForImageClassification,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
 )
 from transformers.utils import logging
 
-from sparring.lab import hearing, vision, wheels
+from sparring.lab import hearing, seq2seq, vision, wheels
 from sparring.lab.offline import look_for_hub
 from sparring.lab.pixels import Pixels
 from sparring.lab.pooled import MeanPooledForSequenceClassification
@@ -45,8 +46,10 @@ class Defaults(NamedTuple):
     pieces: int  # pieces of text a token of the usual tokenizers stands for: the tasks' lengths are counted in such tokens
 
 
-def defaults(name: str) -> Defaults:
+def defaults(name: str, kind: str | None = None) -> Defaults:
     """What a run uses where nothing is said: networks from scratch learn fast and long, large encoders slowly."""
+    if kind == "generation" and name == "tiny":
+        return Defaults(10, 1e-3, 1)
     if name in SCRATCH:
         return Defaults(8, 3e-3, 4) if name == "tiny" else Defaults(15, 2e-3, 1)
     return Defaults(5, {"efficientnet-lite0": 1e-3, "resemblyzer": 1e-3}.get(name, 3e-4 if name in WHEELS else 5e-5), 1)
@@ -66,9 +69,12 @@ def build(
     pooling: str | None = None,
     image_size: int | None = None,
     augment: str | None = None,
+    beams: int | None = None,
+    max_target_length: int | None = None,
 ) -> Built:
     """The network with a head for the task's labels; ``layers`` keeps the first ones of a pre-trained encoder, ``pooling="mean"`` puts the
-    head on the mean of its tokens. Images are made ``image_size`` wide and high, and ``augment`` says what training does to them."""
+    head on the mean of its tokens. Images are made ``image_size`` wide and high, and ``augment`` says what training does to them.
+    Generated texts have at most ``max_target_length`` tokens, the best of ``beams``."""
     _quiet()
     _check_fit(name, data.kind, texts=layers is not None or freeze_embeddings or pooling is not None, images=bool(image_size or augment))
     if data.kind == "image":
@@ -77,6 +83,8 @@ def build(
     if data.kind == "audio":
         with _named(name, hearing.SCRATCH, hearing.OFFLINE):
             return Built(*hearing.build(name, data, _names(data.labels)))
+    if data.kind == "generation":
+        return _generator(name, data, layers, pooling, freeze_embeddings, beams=beams or 1, max_target_length=max_target_length or 64)
     if name == "tiny":
         return _tiny(data)
     if pooling is not None and data.kind in PER_TOKEN:
@@ -132,6 +140,8 @@ def _named(name: str, scratch: tuple[str, ...], offline: tuple[str, ...]) -> Ite
 
 
 def _auto_class(kind: str) -> Any:
+    if kind == "generation":
+        return AutoModelForSeq2SeqLM
     if kind == "image":
         return AutoModelForImageClassification
     if kind == "audio":
@@ -157,8 +167,24 @@ def texts(data: Data) -> list[str]:
     """All the training text, for a vocabulary."""
     if data.kind == "token":
         return [" ".join(sample["tokens"]) for sample in data.train]
-    fields = {"pair": ("text", "text_b"), "spelling": ("source", "target")}.get(data.kind, ("text",))
+    rewritten = ("source", "target")
+    fields = {"pair": ("text", "text_b"), "spelling": rewritten, "generation": rewritten}.get(data.kind, ("text",))
     return [sample[field] for sample in data.train for field in fields]
+
+
+def _generator(name: str, data: Data, layers: int | None, pooling: str | None, freeze_embeddings: bool, **settings: int) -> Built:
+    """An encoder–decoder."""
+    if layers is not None or pooling is not None:
+        raise UserError("layers and pooling are for encoders; this task's kind is generation, whose models are taken whole")
+    if name in WHEELS:
+        raise UserError(
+            f"{name} is an encoder and cannot generate; expected tiny, or the Hugging Face name or folder of an encoder–decoder"
+        )
+    with _named(name, ("tiny",), ()):
+        built = Built(*seq2seq.build(name, texts(data) if name == "tiny" else (), **settings))
+    if freeze_embeddings:
+        _freeze_embeddings(built.net)
+    return built
 
 
 def find(name: str) -> str:

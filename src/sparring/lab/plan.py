@@ -56,7 +56,7 @@ def sizes(config: Config, data: Data) -> tuple[int, int, int]:
 
 def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan:
     """What a config means for a task's data, and the folder it goes to. A mistake in it is found here."""
-    own = models.defaults(config.model)
+    own = models.defaults(config.model, task.kind)
     resolved = config.resolved(task, **own._asdict(), strict=strict)
     if resolved.metric not in (there := metrics_of(task.kind, data.labels)):
         raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(there)}")

@@ -1,4 +1,4 @@
-"""A finished run put to use: texts, or files with images or sounds in, labels out."""
+"""A finished run put to use: texts, or files with images or sounds in; labels or texts out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 
 from sparring.lab import models
 from sparring.lab.encode import encoder_for
+from sparring.lab.generation import GenerationEncoder
 from sparring.lab.records import RunFolder, find_runs
 from sparring.lab.tasks.arrays import read_image, read_wav
-from sparring.lab.tasks.base import Sample, UserError, plain
+from sparring.lab.tasks.base import TO_TEXT, Sample, UserError, plain
 
 BATCH = 32
 
@@ -49,7 +50,12 @@ class Predictor:
         for start in range(0, len(samples), BATCH):
             part = samples[start : start + BATCH]
             features = self.encoder.encode(part)
-            logits = self.net(**self.encoder.collate(features)).logits
+            batch = self.encoder.collate(features)
+            if isinstance(self.encoder, GenerationEncoder):
+                texts = self.encoder.generate(self.net, batch)
+                found += [{**sample, "predicted": text} for sample, text in zip(part, texts, strict=True)]
+                continue
+            logits = self.net(**batch).logits
             for sample, guess, row in zip(part, self.encoder.decode(logits, part, features), logits, strict=True):
                 found.append({**plain(sample), "predicted": guess, **self._likely(row)})
         return found
@@ -68,7 +74,7 @@ class Predictor:
             return [self._read(Path(text).expanduser()) for text in texts]
         if self.kind == "token":
             return [{"tokens": text.split()} for text in texts]
-        return [{"source" if self.kind == "spelling" else "text": text} for text in texts]
+        return [{"source" if self.kind in TO_TEXT else "text": text} for text in texts]
 
     def _read(self, path: Path) -> Sample:
         if not path.is_file():

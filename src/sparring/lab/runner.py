@@ -91,12 +91,14 @@ class Run:
             pooling=config.pooling,
             image_size=config.image_size,
             augment=config.augment,
+            beams=config.beams,
+            max_target_length=config.max_target_length,
         )
         assert config.max_length is not None
         length = config.max_length
         if hasattr(self.built.tokenizer, "model_max_length"):  # of texts
             self.built.tokenizer.model_max_length = length = min(length, models.longest(self.built))  # saved with it
-        self.encoder = encoder_for(task.kind, data.labels, self.built.tokenizer, length, task.top_k)
+        self.encoder = encoder_for(task.kind, data.labels, self.built.tokenizer, length, task.top_k, config.max_target_length)
         self.board: Any = None
         features = self.encoder.encode(train)
         try:

@@ -9,6 +9,7 @@ import torch
 from accelerate.utils import send_to_device
 from torch import Tensor, nn
 
+from sparring.linear import LinearLoss
 from sparring.losses import Loss
 from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation
@@ -22,7 +23,6 @@ class Host(Protocol):
     """Who trains: ``loop.Loop``, or what stands for another trainer's loop (``integrations/corner.py``)."""
 
     net: nn.Module  # as it is called
-    objective: Loss
     skipper: Skipper
     windows: AdaptiveAccumulation
     card: Scorecard
@@ -33,6 +33,10 @@ class Host(Protocol):
     collate: Callable[[list[Any]], Any] | None
     batch_size: int
     device: torch.device
+
+    @property
+    def objective(self) -> Loss | LinearLoss:
+        """Of logits, or of features where it has the model's last layer."""
 
     @property
     def forward(self) -> Callable[[nn.Module, Any], tuple[Tensor, Tensor]]: ...
@@ -88,7 +92,8 @@ class Bouts:
     def look(self, part: batches.Part) -> Look:
         loop = self.loop
         logits, target = loop.forward(loop.net, part[0])
-        return Look(logits, target, loop.card.weigh(part[1], loop.objective.rows(logits, target)), len(part[1]))
+        head = loop.objective if isinstance(loop.objective, LinearLoss) else None
+        return Look(logits, target, loop.card.weigh(part[1], loop.objective.rows(logits, target)), len(part[1]), head)
 
     def _note(self, seen: Look, index: Tensor) -> None:
         if self.loop.scorecard:

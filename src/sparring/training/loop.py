@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from sparring.checks import check_count
 from sparring.delta import DeltaSchedule, delta_value
+from sparring.linear import LinearLoss
 from sparring.losses import Loss, list_losses, make_loss
 from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
@@ -31,7 +32,7 @@ from sparring.training.revisit import RevisitSampler
 from sparring.training.schedules import Schedule, adamw, find_schedule
 from sparring.training.scorecard import Scorecard
 from sparring.training.skip import Skipper
-from sparring.training.speed import find_speed
+from sparring.training.speed import Speed, find_speed
 
 try:
     from accelerate import Accelerator
@@ -43,7 +44,7 @@ except ImportError as error:
     raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
 
 
-def train(model: nn.Module, loss: Loss | str, data: Any, **settings: Any) -> Record:
+def train(model: nn.Module, loss: Loss | LinearLoss | str, data: Any, **settings: Any) -> Record:
     """Train ``model`` on ``data``: ``Loop(model, loss, data, **settings).run()``."""
     return Loop(model, loss, data, **settings).run()
 
@@ -64,7 +65,7 @@ class Loop:
     """
 
     model: nn.Module
-    loss: Loss | str  # one of ours, or its name
+    loss: Loss | LinearLoss | str  # one of ours, or its name; a LinearLoss on a layer of the model's takes the features forward returns
     data: Any  # a map-style data set; samples are dicts with "labels", or tuples ending in the target
     _: KW_ONLY
     batch_size: int = 32
@@ -103,12 +104,14 @@ class Loop:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         self.objective = make_loss(self.loss) if isinstance(self.loss, str) else self.loss
-        if not isinstance(self.objective, Loss):
+        if not isinstance(self.objective, (Loss, LinearLoss)):
             raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
+        if isinstance(self.objective, LinearLoss):
+            check_layer(self.objective.linear, self.model)
         self.make_schedule = find_schedule(self.schedule)
         self.samples = batches.Paired(self.data)
         preset = find_speed(self.speed)
-        self.objective = preset.adapted(self.objective)
+        self.objective = _adapted(preset, self.objective)
         self.skip = self.skip or preset.skip
         self.scorecard = preset.card(len(self.data), self.model) if self.scorecard is None else self.scorecard
         self.engine = self.accelerator or Accelerator()
@@ -299,6 +302,24 @@ class Loop:
     def _say(self, entry: dict[str, Any]) -> None:
         if self.log is not None and self.replicas.rank == 0:
             self.log(dict(entry))
+
+
+def _adapted(preset: Speed, loss: Loss | LinearLoss) -> Loss | LinearLoss:
+    """`Speed.adapted`; of a loss with a layer the layer stays the model's."""
+    if not isinstance(loss, LinearLoss):
+        return preset.adapted(loss)
+    own = preset.adapted(loss.loss)
+    return loss if own is loss.loss else LinearLoss.on(loss.linear, own, impl=loss.impl, chunk_rows=loss.chunk_rows)
+
+
+def check_layer(layer: nn.Linear, model: nn.Module) -> None:
+    """What trains the model must train the loss's layer, too."""
+    trained = {id(parameter) for parameter in model.parameters()}
+    if any(id(parameter) not in trained for parameter in layer.parameters()):
+        raise ValueError(
+            "the loss's linear layer is not part of the model, so nothing would train it; give it one that is, "
+            "with LinearLoss.on(model.head, loss), and a forward= that returns what the layer takes"
+        )
 
 
 def clock() -> tuple[float, float]:

@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sparring.checks import check_count, check_range
-from sparring.diagnostics import margins
 from sparring.rows import RowLosses
 from sparring.training.skip import Look, has_batch_norm
 
@@ -90,8 +89,7 @@ class Scorecard:
 
     def note(self, index: Tensor, seen: Look, delta: float = 0.0, ignore_index: int = -100) -> None:
         """What a look at these samples showed. A sample of several rows has the margin of its weakest, ignored ones left out."""
-        margin = margins(seen.logits.detach(), seen.target, ignore_index).reshape(len(index), -1)
-        weakest = margin.nan_to_num(torch.inf).amin(1)
+        weakest = seen.margins(ignore_index).nan_to_num(torch.inf).amin(1)
         self.update(index, ~seen.lost(), weakest.masked_fill(weakest.isinf(), torch.nan), delta)
 
     def weigh(self, index: Tensor, rows: RowLosses) -> RowLosses:

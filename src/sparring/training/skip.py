@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sparring.diagnostics import margins
+from sparring.linear import LinearLoss
 from sparring.rows import RowLosses
 from sparring.training.compaction import Compaction, compact
 from sparring.training.costs import Costs
@@ -36,10 +38,11 @@ class Counts(NamedTuple):
 class Look(NamedTuple):
     """What a forward showed of a batch."""
 
-    logits: Tensor
+    logits: Tensor  # or features, where the loss has the last layer
     target: Tensor
     rows: RowLosses
     n_samples: int  # in the batch; each has one row or several (tokens), one after the other
+    head: LinearLoss | None = None  # the loss that has it
 
     def lost(self) -> Tensor:
         """(n_samples,) bool: which still need a backward. A sample of several rows does while one of them does."""
@@ -49,6 +52,12 @@ class Look(NamedTuple):
                 f"{self.n_samples} samples gave {len(active)} rows; forward must return as many for each sample, in their order"
             )
         return active.view(self.n_samples, -1).any(1)
+
+    def margins(self, ignore_index: int = -100) -> Tensor:
+        """(n_samples, rows of each): p_margin, nan where a row is ignored."""
+        given = self.logits.detach()
+        found = margins(given, self.target, ignore_index) if self.head is None else self.head.margins(given, self.target)
+        return found.reshape(self.n_samples, -1)
 
     def counts(self) -> Counts:
         rows = self.rows

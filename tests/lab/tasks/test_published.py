@@ -29,6 +29,7 @@ COUNTS = {
     "cola": (8551 - 855, 855, 1043, 2),
     "rte": (2490 - 249, 249, 277, 2),
     "mrpc": (3668, 408, 1725, 2),
+    "squad_qg": (10570, 1000, 10877, 0),
 }
 STAND_INS = {
     "eurlex": "eurlex_small: a selection of 1,100 acts with 127 EuroVoc descriptors, not LexGLUE's",
@@ -36,6 +37,7 @@ STAND_INS = {
     "iflytek": "iflytek_fewclue: the labelled lines of FewCLUE, 3,707 for training",
     "sighan2015": "train without Wang271K: 6472 sentences",
     "rte": "no test labels: the published dev set is the test set",
+    "squad_qg": "train is not the published one of 70,484 pairs: 10,570",
 }
 GLUE_LABELS = {
     "cola": ["acceptable", "unacceptable"],
@@ -163,7 +165,7 @@ def test_split_off_takes_a_share_or_the_most_allowed_and_always_the_same() -> No
 
 def test_every_published_task_states_its_home_and_metric() -> None:
     published = {task.name: task for task in list_tasks() if task.name in {*COUNTS, "mnli", "qnli", "qqp", "rcv1"}}
-    assert len(published) == 17
+    assert len(published) == 18
     assert all(task.home.startswith("http") and task.about for task in published.values())
     assert {name: task.metric for name, task in published.items() if task.kind == "multi-class"} == {
         **dict.fromkeys(("sst5", "clinc_oos", "iflytek", "sst2"), "accuracy"),

@@ -219,7 +219,7 @@ def test_pair_by_hand(tmp_path: Path) -> None:
     for columns in ({"kind": "pair"}, {"text": "passage", "text_b": "question"}, {"text_b": "question", "kind": "pair"}):
         assert all(sample["text"] != sample["text_b"] == "why" for sample in everything(load(path, **columns)))
     refused(path, "--text-b-column goes with --kind pair, got multi-class", text_b="question", kind="multi-class")
-    refused(path, '--kind must be one of multi-class, pair, token, spelling, multi-label, got "pairs"', kind="pairs")
+    refused(path, '--kind must be one of multi-class, pair, token, spelling, multi-label, generation, got "pairs"', kind="pairs")
 
 
 @pytest.mark.parametrize(("tag", "metric"), [("B-PER", "f1"), ("S-X", "f1"), ("NOUN", "accuracy"), ("B", "accuracy")])
@@ -270,6 +270,21 @@ def test_spelling_where_lengths_are_equal(tmp_path: Path) -> None:
     assert load(path).kind == "multi-class"
     by_hand = load(table(tmp_path / "other.tsv", "wrong\tright", rows, "\t"), kind="spelling", text="wrong", label="right")
     assert by_hand.train == data.train
+
+
+def test_generation_where_texts_become_others(tmp_path: Path) -> None:
+    rows = [(f"the city {i} is old", f"what is the age of city {i} ?") for i in range(40)]
+    task, data = open_yours(table(tmp_path / "my.csv", "source,target", rows), OFFLINE)  # lengths differ, and targets do not recur
+    assert (task.kind, task.metric, task.sizes) == ("generation", "bleu_4", (32, 4, 4))
+    assert data.notes[0] == 'kind generation: of each text of column "source" that of column "target" is to be made'
+    assert {"source": "the city 7 is old", "target": "what is the age of city 7 ?"} in everything(data)
+    assert data.labels == []
+    named = load(
+        jsonl(tmp_path / "news.jsonl", [{"id": i, "article": s, "summary": t} for i, (s, t) in enumerate(rows)]), kind="generation"
+    )
+    assert named.train == data.train
+    path = table(tmp_path / "bad.csv", "source,target", [*rows, ("abc", "")])
+    refused(path, f'{path}:42: column "target" is empty', kind="generation")
 
 
 TOPICS = [["grain"], ["grain", "ship"], ["oil"], ["oil", "ship"], []]

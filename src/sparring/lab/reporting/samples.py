@@ -71,7 +71,7 @@ class Predictions:
 
 def gold_of(kind: str, sample: Sample) -> Any:
     """What a prediction should be."""
-    return sample[{"token": "tags", "spelling": "target", "multi-label": "labels"}.get(kind, "label")]
+    return sample[{"token": "tags", "spelling": "target", "generation": "target", "multi-label": "labels"}.get(kind, "label")]
 
 
 def atoms(kind: str, sample: Sample, guess: Any) -> Iterator[tuple[str | None, str | None]]:
@@ -94,6 +94,8 @@ def rivals(kind: str, sample: Sample, guess: Any) -> list[str]:
     wrong = [(t, p) for t, p in atoms(kind, sample, guess) if t != p]
     if kind == "spelling":
         return [f"{t} → {p}" for t, p in wrong]
+    if kind == "generation":
+        return [_cut(str(p)) for _, p in wrong]
     return [f"+{p}" if t is None else f"−{t}" for t, p in wrong] if kind == "multi-label" else [str(p) for _, p in wrong]
 
 
@@ -148,7 +150,10 @@ def over_samples(first: str, other: str, seen: Predictions) -> dict[str, Any]:
 
 
 def by_class(section: Section, seen: Predictions, most: int = 10) -> list[dict[str, Any]]:
-    """F1 of every class against the first contestant's, over the seeds both have: the ``most`` largest gains and losses of each."""
+    """F1 of every class against the first contestant's, over the seeds both have: the ``most`` largest gains and losses of each.
+    None of generated texts: no two are alike."""
+    if seen.kind == "generation":
+        return []
     first, *others = section.names
     rows: list[dict[str, Any]] = []
     for name in others:

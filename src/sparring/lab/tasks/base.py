@@ -58,6 +58,8 @@ KINDS = {
     )
 }
 
+TO_TEXT = ("spelling", "generation")  # a text becomes another: no labels
+
 
 @dataclass(frozen=True)
 class Data:
@@ -187,7 +189,7 @@ def survey(tasks: Sequence[Task], where: Where) -> list[dict[str, Any]]:
         try:
             data = task.load(dataclasses.replace(where, hub=False))
             sizes = [len(data.train), len(data.dev), len(data.test)]
-            row |= {"here": True, "sizes": sizes, "classes": len(data.labels), "where": data.source, "notes": list(data.notes)}
+            row |= {"here": True, "sizes": sizes, "classes": len(data.labels) or None, "where": data.source, "notes": list(data.notes)}
         except UserError as error:
             why = "not here" if isinstance(error, MissingDataError) else f"broken: {error}"
             row |= {"here": False, "sizes": list(task.sizes) or None, "classes": None, "where": why, "error": str(error)}

@@ -44,8 +44,16 @@ FIELDS = {
     "token": {"text": "tokens", "label": "tags"},
     "spelling": {"text": "source", "label": "target"},
     "multi-label": {"text": "text", "label": "labels"},
+    "generation": {"text": "source", "label": "target"},
 }
-NAMES = {"token": {"text": TOKENS, "label": TAGS}, "spelling": {"text": {"source"}, "label": {"target"}}}
+NAMES = {
+    "token": {"text": TOKENS, "label": TAGS},
+    "spelling": {"text": {"source"}, "label": {"target"}},
+    "generation": {
+        "text": {"source", "input", "text", "document", "article", "passage", "context", "sentence"},
+        "label": {"target", "output", "summary", "highlights", "question", "headline", "title"},
+    },
+}
 FLAGS = {"text": "--text-column", "text_b": "--text-b-column", "label": "--label-column"}
 
 
@@ -164,7 +172,7 @@ def _find(table: Table, roles: dict[str, str], names: Iterable[str]) -> list[str
 
 
 def _kind_by_names(table: Table, roles: dict[str, str]) -> str | None:
-    """Token, spelling and pair show in the names of the columns; None for one text with a label or several."""
+    """Token, spelling, generation and pair show in the names of the columns; None for one text with a label or several."""
 
     def has(*names: str) -> bool:
         return all(len(_find(table, roles, {name})) == 1 for name in names)
@@ -179,7 +187,10 @@ def _kind_by_names(table: Table, roles: dict[str, str]) -> str | None:
     if "label" not in roles and has("source", "target") and not _find(table, roles, TEXTS):
         one, other = _find(table, roles, {"source"})[0], _find(table, roles, {"target"})[0]
         n_equal = sum(len(str(row.get(one))) == len(str(row.get(other))) for _, row in table.rows)
-        return "spelling" if n_equal >= 0.95 * len(table.rows) else None
+        if n_equal >= 0.95 * len(table.rows):
+            return "spelling"
+        n_values = len({str(value) for value in _values(table, other)})
+        return "generation" if 2 * n_values > len(table.rows) else None  # labels would recur
     return "pair" if any(has(*names) for names in PAIRS) else None
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.lab.tasks.arrays import kind_of, read_folder
-from sparring.lab.tasks.base import SPLITS, Data, DataError, Sample, Splits, Task, Where, has_spans, labels_of
+from sparring.lab.tasks.base import SPLITS, TO_TEXT, Data, DataError, Sample, Splits, Task, Where, has_spans, labels_of
 from sparring.lab.tasks.columns import Columns, Plan, make_plan
 from sparring.lab.tasks.files import ENDINGS, Table, form_of, read_table
 from sparring.lab.tasks.hub import SPLIT_NAMES, class_names, load_hub
@@ -25,7 +25,7 @@ GUESSED = Columns()
 SHARE, MOST = 0.1, 5000  # of what is split off
 ONE_LABEL = ("multi-class", "pair", "image", "audio")
 NOUNS = {"image": "images", "audio": "sounds"}  # texts otherwise
-DECIDES = {**dict.fromkeys(ONE_LABEL, "accuracy"), "multi-label": "micro_f1", "spelling": "correction_f1"}
+DECIDES = {**dict.fromkeys(ONE_LABEL, "accuracy"), "multi-label": "micro_f1", "spelling": "correction_f1", "generation": "bleu_4"}
 
 
 def is_yours(target: str) -> bool:
@@ -157,7 +157,7 @@ def _samples(plan: Plan, table: Table, train: Table) -> list[Sample]:
 
 
 def _check_labels(plan: Plan, splits: Splits, name: str) -> None:
-    if plan.kind == "spelling":
+    if plan.kind in TO_TEXT:
         return
     counts = Counter(label for samples in splits.values() for sample in samples for label in labels_of(plan.kind, sample))
     what = f'column "{plan.roles["label"]}"' if "label" in plan.roles else "the label columns"
@@ -223,14 +223,16 @@ def _key(kind: str, sample: Sample) -> Hashable:
         return tuple(sorted((sample["text"], sample["text_b"])))
     if kind in ("image", "audio"):
         return bytes(sample[kind].numpy().tobytes())
-    return tuple(sample["tokens"]) if kind == "token" else str(sample["source" if kind == "spelling" else "text"])
+    return tuple(sample["tokens"]) if kind == "token" else str(sample["source" if kind in TO_TEXT else "text"])
 
 
 def _kind_note(plan: Plan, splits: Splits) -> str:
+    text, label = plan.roles["text"], plan.roles.get("label")
+    if plan.kind == "generation":
+        return f'kind generation: of each text of column "{text}" that of column "{label}" is to be made'
     n_values = (
         len({label for samples in splits.values() for s in samples for label in labels_of(plan.kind, s)}) if plan.kind != "spelling" else 0
     )
-    text, label = plan.roles["text"], plan.roles.get("label")
     if plan.kind == "spelling":
         return f'kind spelling: columns "{text}" and "{label}" with as many characters'
     if plan.kind == "token":
@@ -246,7 +248,7 @@ def _kind_note(plan: Plan, splits: Splits) -> str:
 def _part_notes(kind: str, splits: Splits) -> list[str]:
     """What the parts have that they should not."""
     notes = []
-    if kind != "spelling":
+    if kind not in TO_TEXT:
         seen = {part: {label for sample in splits[part] for label in labels_of(kind, sample)} for part in SPLITS}
         if new := sorted((seen["dev"] | seen["test"]) - seen["train"]):
             notes.append(f"labels seen only in dev or test: {_some(new)}")
