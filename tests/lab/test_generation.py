@@ -241,3 +241,29 @@ def test_a_small_network_of_its_own() -> None:
     assert built.net.generation_config.max_new_tokens == 5
     assert seq2seq.output_layer(built.net) is built.net.get_output_embeddings()
     assert models.longest(built) == seq2seq.POSITIONS
+
+
+class Interrupt:
+    """Asks the run to stop after some steps."""
+
+    def begin(self, total: int) -> None:
+        """Nothing to see."""
+
+    def step(self, entry: dict[str, Any]) -> bool:
+        return bool(entry["step"] >= 2)
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        """Nothing to see."""
+
+
+def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+    """With everything that saves time, and in half precision."""
+    settings: dict[str, Any] = {"speed": "all", "mixed_precision": "bf16", "epochs": 2, "lr": 3e-3, "max_target_length": 8}
+    whole = planned(tmp_path / "whole", **settings)
+    stopped = planned(tmp_path / "stopped", **settings)
+    summary = run(whole)
+    with pytest.raises(KeyboardInterrupt):
+        Run(stopped, Interrupt()).summary()
+    assert run(stopped)["test"] == summary["test"]
+    assert stopped.folder.lines("steps") == whole.folder.lines("steps")
+    assert {step["delta"] is not None for step in whole.folder.lines("steps")} == {True}

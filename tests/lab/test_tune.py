@@ -6,7 +6,7 @@ import pytest
 
 from sparring.lab.config import Config
 from sparring.lab.errors import UserError
-from sparring.lab.tune import GRIDS, best, describe, grid, parse_values
+from sparring.lab.tune import GRIDS, SIZES, best, describe, grid, parse_values
 from sparring.losses import list_losses, make_loss
 
 
@@ -47,3 +47,8 @@ def test_values() -> None:
 def test_the_best_is_the_first_of_the_highest_means() -> None:
     rows = [{"name": n, "dev": {"mean": mean}} for n, mean in (("a", 0.5), ("b", 0.7), ("c", 0.7))]
     assert best(rows)["name"] == "b"
+
+
+def test_a_vocabulary_is_large_enough_for_every_k() -> None:
+    """Generation has no labels to count."""
+    assert [point.k for point in grid(Config("squad_qg"), "sparse-softmax", 0, {})] == list(SIZES)

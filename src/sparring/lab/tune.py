@@ -27,11 +27,11 @@ GRIDS: dict[str, dict[str, Sequence[float]]] = {
 
 
 def grid(config: Config, loss: str, n_classes: int, values: dict[str, list[Any]]) -> list[Config]:
-    """The points to try for a loss; ``values`` replace the papers' for the settings they name."""
+    """The points to try for a loss; ``values`` replace the papers' for the settings they name. Without classes they are a vocabulary."""
     tried: dict[str, Sequence[Any]] = {**GRIDS.get(loss, {}), **values}
     if not tried:
         raise UserError(f'"{loss}" has no setting to tune; these have: {", ".join(GRIDS)}')
-    if "k" in tried and "k" not in values:
+    if "k" in tried and "k" not in values and n_classes:
         tried["k"] = [k for k in tried["k"] if k < n_classes] or [1]  # more is plain softmax
     return [config.replace(**dict(zip(tried, point, strict=True))) for point in itertools.product(*tried.values())]
 

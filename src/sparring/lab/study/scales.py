@@ -25,7 +25,7 @@ SMALL: dict[str, dict[str, Any]] = {  # a minute or so for each run
     "sst5": {**_TEXT, "lr": 5e-4, "batch_size": 16, "n_train": 1500, "epochs": 7},
     "clinc_oos": {**_TEXT, "n_train": 3000, "epochs": 8},
     "conll2003": {**_ENGLISH, "n_train": 1500, "epochs": 8},
-    "sighan2015": {**_CHINESE, "batch_size": 16, "n_train": 800, "epochs": 4, "max_length": 64, "n_dev": 100},
+    "sighan2015": {**_CHINESE, "batch_size": 16, "n_train": 600, "epochs": 4, "max_length": 64, "n_dev": 150},
     "eurlex": {**_TEXT, "epochs": 8, "max_length": 64},
     "wos": {**_TEXT, "epochs": 8, "max_length": 64},
     "reuters21578": {**_TEXT, "n_train": 1000, "epochs": 6, "max_length": 64},

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sparring.lab.tasks.base import Data, DataError, Sample, Where, register
 from sparring.lab.tasks.files import read_lines
 from sparring.lab.tasks.markup import blocks, element
-from sparring.lab.tasks.published import Noted, load_published
+from sparring.lab.tasks.published import Noted, load_published, split_off
 
 TRAINING = ("*.sgml", "*.xml", "*SampleSet*.txt")  # SIGHAN 2014, 2015 and Wang271K; SIGHAN 2013 has the third
 SENTENCE = re.compile(r"<(PASSAGE|TEXT|P)\b[^>]*>(?:(?!<(?:PASSAGE|MISTAKE)\b).)*?</\1>", re.DOTALL | re.IGNORECASE)
@@ -144,6 +144,10 @@ def read_pair(inputs: Path, truths: Path) -> list[Sample]:
 )
 def load(where: Where) -> Data:
     data = load_published(where, "spelling", ["sighan2015"], original)
-    if len(data.train) < WANG271K:
-        data = replace(data, notes=(*data.notes, f"train without Wang271K: {len(data.train)} sentences"))
-    return data
+    if len(data.train) >= WANG271K:
+        return data
+    train, dev, notes = data.train, data.dev, [*data.notes, f"train without Wang271K: {len(data.train)} sentences"]
+    if not any(note.startswith("no dev set") for note in data.notes):  # a model of people's mistakes has none of the synthetic ones right
+        train, dev = split_off(train, 0.1)
+        notes.append(f"dev: {len(dev)} sentences split off train, since the given ones are of Wang271K, whose mistakes are synthetic")
+    return replace(data, train=train, dev=dev, notes=tuple(notes))
