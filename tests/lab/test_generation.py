@@ -224,7 +224,7 @@ def test_how_it_generates_is_part_of_the_run(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"model": "minilm"}, "minilm is an encoder and cannot generate"),
-        ({"model": "resnet"}, "resnet is a model for images"),
+        ({"model": "resnet"}, "resnet is a model for image tasks"),
         ({"layers": 1, "model": "some/folder"}, "layers and pooling are for encoders"),
         ({"loss": "multilabel-softmax"}, "does not fit colours, whose kind is generation"),
         ({"metric": "accuracy"}, "colours has no metric accuracy; it has bleu_4"),

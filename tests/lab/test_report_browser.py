@@ -134,7 +134,7 @@ def test_a_menu_picks_the_contestant_of_the_classes(page: Page) -> None:
 
 def test_texts_of_the_data_do_not_run(page: Page) -> None:
     assert page.title() != "broken"
-    assert "<img src=x" in page.inner_text("#t5-hardest-samples")
+    assert "<img src=x" in page.inner_text("#t6-hardest-samples")
 
 
 def test_dark_mode_recolours_page_and_charts(page: Page) -> None:
