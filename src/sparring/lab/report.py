@@ -63,7 +63,11 @@ def collect(section: Section, n_points: int = curves.MOST_POINTS, n_looks: int =
         "kind": facts["kind"],
         "metric": section.metric,
         "part": section.part,
-        "data": {**{name: facts[name] for name in ("source", "sizes", "notes")}, "classes": len(facts["labels"])},
+        "data": {
+            **{name: facts[name] for name in ("sizes", "notes")},
+            "source": Path(facts["source"]).name if Path(facts["source"]).is_absolute() else facts["source"],  # a page is handed on
+            "classes": len(facts["labels"]),
+        },
         "names": section.names,
         "rows": gather.rows(section),
         "significance": samples.significance(section, seen),
