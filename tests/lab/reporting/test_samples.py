@@ -99,6 +99,14 @@ def test_gains_and_losses_are_bounded() -> None:
     assert [row["difference"] > 0 for row in found] == [True] * 4
 
 
+def test_a_character_that_only_one_of_them_touches() -> None:
+    rows = [{"source": "axc", "target": "abc"}]
+    first, second = (Seen("", rows, [guess], [0.0], [False]) for guess in ("abc", "abd"))
+    made = predictions([first], [second])
+    made.kind = "spelling"
+    assert samples.by_class(two("softmax", "as-softmax"), made) == []  # b: both have it; c: one never touched it
+
+
 def test_the_hardest_first_with_their_rivals() -> None:
     rows = samples.hardest(predictions(seen("abc", "acc", "acb"), seen("abc", "aba")), most=2)
     assert [(row["gold"], row["rivals"], row["right"], row["runs"]) for row in rows] == [

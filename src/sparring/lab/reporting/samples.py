@@ -162,6 +162,7 @@ def by_class(section: Section, seen: Predictions, most: int = 10) -> list[dict[s
         found: list[dict[str, Any]] = [
             {"contestant": name, "class": label, "samples": n, "before": theirs[label][1], "after": f1, "difference": f1 - theirs[label][1]}
             for label, (n, f1) in mine.items()
+            if label in theirs  # of spellings, one may touch a character that the other leaves alone
         ]
         ordered = sorted((row for row in found if row["difference"]), key=lambda row: -row["difference"])
         rows += [

@@ -23,16 +23,20 @@ def make(records: Path, page: Path) -> None:
         raise UserError(f"{records}: no records of studies; sparring paper TABLE --save {records} writes them")
     write(
         page,
-        "\n".join([head(records), verdicts([each for _, each in found]), *(section(name, each, records, page) for name, each in found)]),
+        "\n".join(
+            [head(records, page), verdicts([each for _, each in found]), *(section(name, each, records, page) for name, each in found)]
+        ),
     )
 
 
-def head(records: Path) -> str:
+def head(records: Path, page: Path) -> str:
+    report = records / "report.html"
+    shown = f" [The same runs to look at]({os.path.relpath(report, page.parent)}), one page for a browser." if report.exists() else ""
     return f"""# The papers, rerun
 
 Made by `sparring paper page --records {records} --save …` from the records beside it; each table names what was run. Where that is
 smaller than the papers' BERT-base with all the data, it is differences between methods that can be compared, not their
-level. `sparring paper TABLE --scale full` is the papers' own setting."""
+level. `sparring paper TABLE --scale full` is the papers' own setting.{shown}"""
 
 
 def verdicts(results: Sequence[Results]) -> str:
