@@ -56,7 +56,7 @@ def method(name: str, task: str, kind: str, **changes: Any) -> Method | None:
     if loss != "as-speed" and loss not in KINDS[kind].losses:
         return None
     if name == EVERYTHING and kind == "spelling":
-        return None  # a sentence rests when each of its characters is won, which with thousands of classes hardly happens in a few epochs
+        return None  # not measured: left out for the time it takes
     own = settings(name, task)
     if name in ("AS-Speed", EVERYTHING):
         own = {**settings("AS-Softmax", task), **own}
