@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +29,8 @@ Reader = Callable[[Path], Sample]
 def kind_of(folder: Path) -> str | None:
     """Whether a folder holds images or sounds: by the arrays in it, or by the endings of the files below it."""
     if (folder / "train.npz").is_file():
+        import numpy as np
+
         with np.load(folder / "train.npz") as arrays:
             return "image" if "images" in arrays else "audio" if "audio" in arrays else None
     for path in _files(folder):
@@ -93,7 +94,14 @@ def read_image(path: Path, side: int) -> Sample:
     with Image.open(path) as image:
         image.draft("RGB", (side, side))  # a JPEG is decoded no larger than needed
         square = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (side, side))
-    return {"image": torch.from_numpy(np.array(square)).permute(2, 0, 1).contiguous()}
+    return {"image": points(square)}
+
+
+def points(image: Any) -> Tensor:
+    """Of a pillow image: (3, height, width) bytes."""
+    import numpy as np  # not with torch alone, with which the tasks' names must still be listed
+
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()
 
 
 def read_wav(path: Path) -> Sample:
@@ -112,6 +120,8 @@ def read_wav(path: Path) -> Sample:
 
 def sixteen_bits(sound: Any) -> Tensor:
     """Whatever a WAV file holds, (n,) or (n, channels): 8 bits without a sign, 16 or 32 with one, or numbers between -1 and 1."""
+    import numpy as np
+
     values = np.asarray(sound)
     if values.dtype == np.uint8:
         values = (values.astype(np.float64) - 128) / 128
@@ -129,6 +139,8 @@ def sixteen_bits(sound: Any) -> Tensor:
 def read_npz(folder: Path, kind: str) -> Noted:
     """``images`` (N, H, W) or (N, H, W, C) and ``labels``; or ``audio``, all clips one after another, ``offsets`` (N + 1) and ``labels``.
     Labels are words, or numbers into the names in meta.json."""
+    import numpy as np
+
     meta = _meta(folder)
     names = meta.get("label_names") or meta.get("labels")
     splits: Splits = {}

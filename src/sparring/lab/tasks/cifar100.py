@@ -8,10 +8,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from sparring.lab.tasks.arrays import read_npz
+from sparring.lab.tasks.arrays import points, read_npz
 from sparring.lab.tasks.base import Data, DataError, Sample, Splits, Where, register
 from sparring.lab.tasks.hub import hub_splits
 from sparring.lab.tasks.published import Noted, load_published
@@ -62,13 +61,13 @@ def _pickles(found: dict[str, bytes], place: str) -> Splits:
 
 
 def _samples(content: dict[bytes, Any], names: list[str]) -> list[Sample]:
-    images = torch.from_numpy(np.asarray(content[b"data"], dtype=np.uint8).reshape(-1, 3, 32, 32))
+    images = torch.from_numpy(content[b"data"].astype("uint8").reshape(-1, 3, 32, 32))
     return [{"image": image, "label": names[label]} for image, label in zip(images, content[b"fine_labels"], strict=True)]
 
 
 def hub() -> Splits:
     def sample(row: dict[str, Any]) -> Sample:
-        return {"image": torch.from_numpy(np.array(row["img"].convert("RGB"))).permute(2, 0, 1).contiguous(), "label": row["fine_label"]}
+        return {"image": points(row["img"]), "label": row["fine_label"]}
 
     return hub_splits("uoft-cs/cifar100", sample, classes="fine_label")
 
