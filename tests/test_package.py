@@ -86,7 +86,7 @@ def test_demo_runs() -> None:
 
 
 def test_speed_demo_runs() -> None:
-    command = [sys.executable, str(ROOT / "examples" / "speed.py"), "--epochs", "2", "--seeds", "1"]
+    command = [sys.executable, str(ROOT / "examples" / "speed.py"), "--epochs", "2", "--seeds", "1", "--samples", "150"]
     out = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}).stdout
     for name in ("softmax", "AS-Softmax", r"\+ AS-Speed", r"\+ skipping", r"\+ skipping, rest", r"\+ auto, rest"):
         assert re.search(rf"│ {name} +│ +\d+\.\d+ ± 0\.00 │ +\d+\.\d+x │( +\d+ % │){{2}} +\d+ │", out), out

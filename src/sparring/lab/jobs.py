@@ -174,7 +174,8 @@ def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars) -> list[dict[str
                 _tell(messages, watches, plans, bars)
                 for future in ended:
                     index = waiting.pop(future)
-                    future.result()  # an error of a run ends all
+                    if future.result() is None:  # it was interrupted, and the signal to this process may have been lost; an error ends all
+                        raise KeyboardInterrupt
                     if index in watches:
                         watches[index].end()
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -89,6 +90,27 @@ def column(task: str, figure: str) -> str:
     return f"{task} {figure.replace('_', ' ').replace('f1', 'F1')}"
 
 
+def named(name: str, form: str) -> str:
+    """A method in one of the forms of a study's settings.
+
+    >>> named("Softmax", "pre-trained"), named("Softmax", "")
+    ('Softmax, pre-trained', 'Softmax')
+    """
+    return f"{name}, {form}" if form else name
+
+
+def forms_of(results: Results, first: str = "Softmax") -> list[str]:
+    """The forms there are: those that softmax has, which every study begins with."""
+    return [name.removeprefix(first).removeprefix(", ") for name in results.methods() if name in (first,) or name.startswith(f"{first}, ")]
+
+
+def methods_of(results: Results, task: str, form: str) -> list[str]:
+    """Methods in a form, by the names they go by in all."""
+    if not form:
+        return results.methods(task)
+    return [name.removesuffix(f", {form}") for name in results.methods(task) if name.endswith(f", {form}")]
+
+
 def quality(title: str, rows: paper.Table, results: Results, *notes: str, both: bool = False) -> Sheet:
     """Figures on test; ``both``: macro and micro F1 of every task."""
     cells = [
@@ -115,20 +137,26 @@ def table2(results: Results) -> list[Sheet]:
 
 def table3(results: Results) -> list[Sheet]:
     """Seconds of training; of the others the percentage more than softmax, seed by seed."""
+    return [times("Table 3: training time", results, paper.SECONDS, paper.TIME)]
+
+
+def times(title: str, results: Results, seconds: dict[str, Any], more: paper.Table, forms: Sequence[str] = ("",)) -> Sheet:
+    """Beside the paper's, where it has them; ``forms``: of the settings, each with a softmax of its own."""
     cells = []
-    for task in results.tasks:
-        base = results.seconds(task, "Softmax")
-        cells.append(Cell("Softmax (seconds)", task, spread(list(base.values())), paper.SECONDS.get(task), "{:.0f}"))
-        for method in results.methods(task):
+    for task, form in itertools.product(results.tasks, forms):
+        base, place = results.seconds(task, named("Softmax", form)), named(task, form)
+        cells.append(Cell("Softmax (seconds)", place, spread(list(base.values())), seconds.get(task), "{:.0f}"))
+        for method in methods_of(results, task, form):
             if method != "Softmax":
-                ratios = [100 * (spent / base[seed] - 1) for seed, spent in results.seconds(task, method).items() if seed in base]
+                spent = results.seconds(task, named(method, form))
+                ratios = [100 * (spent[seed] / base[seed] - 1) for seed in spent if seed in base]
                 ours = {"mean": statistics.median(ratios), "std": None, "values": ratios} if ratios else None
-                cells.append(Cell(method, task, ours, paper.TIME.get(method, {}).get(task), "{:+.0f}%"))
+                cells.append(Cell(method, place, ours, more.get(method, {}).get(task), "{:+.0f}%"))
     notes = (
         "training alone, evaluations left out (processor seconds, where there is no GPU); the others: percent more than softmax with the"
         " same seed, median over seeds",
     )
-    return [Sheet("Table 3: training time", cells, notes_of(results, *notes))]
+    return Sheet(title, cells, notes_of(results, *notes))
 
 
 def table4(results: Results) -> list[Sheet]:
@@ -183,3 +211,46 @@ def sparse_table1(results: Results) -> list[Sheet]:
     sizes = [f"{task} {n:.0f}" for task, n in paper.SPARSE_DATASETS["categories"].items() if task in results.tasks]
     notes = [f"classes of the paper's data, which is cut otherwise than ours: {', '.join(sizes)}"] if sizes else []
     return [quality("Sparse-Softmax, Table 1: text classification, in percent", paper.SPARSE_QUALITY, results, *notes, both=True)]
+
+
+BLEU = {f"bleu_{n}": f"bleu{n}" for n in (1, 2, 3, 4)}  # ours, and as the paper's tables have them here
+ROUGE = {f"rouge_{n}": f"rouge{n}" for n in (1, 2)}
+PUBLISHED_NETWORKS = {"from scratch": "densenet", "pre-trained": "inceptionv3"}
+
+
+def sparse_table3(results: Results) -> list[Sheet]:
+    theirs = {("squad_qg", method, figure): row[name] for method, row in paper.SPARSE_GENERATION.items() for figure, name in BLEU.items()}
+    note = "the paper's is UniLM with the passage and the answer, and its own BLEU; ours is sacrebleu's"
+    return _large("Sparse-Softmax, Table 3: question generation, in percent", results, BLEU, theirs, note)
+
+
+def sparse_table5(results: Results) -> list[Sheet]:
+    theirs = {
+        ("gigaword", method.replace(",", ", "), figure): row[name]
+        for method, row in paper.SPARSE_SUMMARIES.items()
+        for figure, name in ROUGE.items()
+    }
+    return _large("Sparse-Softmax, Table 5: summarisation, in percent", results, ROUGE, theirs, "the paper's is UniLM")
+
+
+def sparse_table6(results: Results) -> list[Sheet]:
+    theirs = {
+        ("cifar100", named(method, form), "accuracy"): row[name]
+        for method, row in paper.SPARSE_IMAGES.items()
+        for form, name in PUBLISHED_NETWORKS.items()
+    }
+    note = "the paper's are Densenet 201 from scratch and InceptionV3 pre-trained, on all the data"
+    return _large("Sparse-Softmax, Table 6: images, in percent", results, {}, theirs, note)
+
+
+def _large(title: str, results: Results, figures: dict[str, str], theirs: dict[tuple[str, str, str], float], note: str) -> list[Sheet]:
+    """Methods down, figures and forms across; then what each took."""
+    forms = forms_of(results)
+    cells = []
+    for task, form in itertools.product(results.tasks, forms):
+        there = [figure for figure in figures if results.figure(task, named("Softmax", form), figure)] or figures_of(results, task)
+        for figure, method in itertools.product(there, methods_of(results, task, form)):
+            own = named(method, form)
+            place = named(column(task, figure), form)
+            cells.append(Cell(method, place, results.figure(task, own, figure), theirs.get((task, own, figure))))
+    return [Sheet(title, cells, notes_of(results, note)), times("What it took", results, {}, {}, forms)]

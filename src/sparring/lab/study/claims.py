@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sparring.lab import paper
 from sparring.lab.study.results import Results
 from sparring.lab.summaries import LEAST_SEEDS, Difference, difference
-from sparring.lab.tables import figures_of, published
+from sparring.lab.tables import figures_of, named, published
 
 YES, NO, OPEN = "reproduced", "not reproduced", "cannot be told"
 LEVEL = 0.05
@@ -167,6 +167,23 @@ def sparse_table1(results: Results) -> Iterator[Finding]:
                 yield Finding("Sparse-Softmax with k = 20 is better than softmax", task, words(gap), verdict(gap))
 
 
+def sparse_table3(results: Results) -> Iterator[Finding]:
+    for task in results.tasks:
+        figure = figures_of(results, task)[0]
+        gap = difference(*(by_seed(results, task, name, figure) for name in ("Sparse-Softmax", "Softmax")))
+        if gap is not None:
+            yield Finding("Sparse-Softmax is better than softmax", f"{task} {figure}", words(gap), verdict(gap))
+
+
+def sparse_table6(results: Results) -> Iterator[Finding]:
+    for task in results.tasks:
+        figure = figures_of(results, task)[0]
+        for form, sign, claim in (("from scratch", -1, "hurts a network from scratch"), ("pre-trained", 1, "helps a pre-trained one")):
+            gap = difference(*(by_seed(results, task, named(name, form), figure) for name in ("Sparse-Softmax", "Softmax")))
+            if gap is not None:
+                yield Finding(f"Sparse-Softmax {claim}", f"{task} {figure}", words(gap), verdict(gap, sign))
+
+
 CLAIMS: dict[str, Callable[[Results], Iterator[Finding]]] = {
     "table2": table2,
     "table3": table3,
@@ -176,6 +193,8 @@ CLAIMS: dict[str, Callable[[Results], Iterator[Finding]]] = {
     "figure2": figure2,
     "figure5": figure5,
     "sparse table1": sparse_table1,
+    "sparse table3": sparse_table3,
+    "sparse table6": sparse_table6,
 }
 
 

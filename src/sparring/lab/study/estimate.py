@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sparring.lab.plan import Plan, plan, sizes
 from sparring.lab.records import find_runs
@@ -52,8 +52,19 @@ def _rate(plan: Plan) -> float | None:
     return sum(s["seconds"] for s in same) / sum(s["n_forward"] for s in same) if same else None
 
 
+_probed: dict[tuple[Any, ...], float] = {}  # tables of one command share networks
+
+
 def _probe(plan_: Plan) -> float:
     """Seconds a sample, from a few batches; the first epoch warms up."""
+    config = plan_.config
+    key = (plan_.data.fingerprint, config.threads, *(getattr(config, name) for name in ALIKE))
+    if key not in _probed:
+        _probed[key] = _measure(plan_)
+    return _probed[key]
+
+
+def _measure(plan_: Plan) -> float:
     config = plan_.config
     assert config.batch_size is not None
     with tempfile.TemporaryDirectory() as folder:

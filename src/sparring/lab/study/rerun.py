@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from sparring.lab import show
+from sparring.lab import show, wheels
 from sparring.lab.errors import MissingDataError
 from sparring.lab.jobs import remove, run_all
 from sparring.lab.records import plain, write, write_json
@@ -22,7 +22,7 @@ from sparring.lab.study.listings import LISTINGS
 from sparring.lab.study.results import Results, read_results, record, write_results
 from sparring.lab.study.studies import STUDIES, Entry, Study, base_config, entries_of, find_study, stem
 from sparring.lab.tables import Sheet
-from sparring.lab.tasks import UserError, Where
+from sparring.lab.tasks import UserError, Where, get_task
 
 
 class Rerun:
@@ -36,24 +36,45 @@ class Rerun:
         self.study, self.entries, self.missing = study, list[Entry](), list[str]()
         self.words: dict[str, str] = {}
         for name in study.tasks if tasks is None else tasks:
-            try:
-                config, task, data = base_config(name, scale, flags, sparse=study.name.startswith("sparse"))
-            except MissingDataError as error:
-                if tasks is not None:  # asked for
-                    raise
-                self.missing.append(f"{name}: not here, left out ({error})")
-                continue
-            entries = entries_of(study, config, task, data, seeds)
-            self.entries += entries
-            self.words[task.name] = scales.words(entries[0].plan.config, data, scale)
+            said: dict[str, str] = {}
+            for form, own in self._forms(name, scale, flags):
+                try:
+                    config, task, data = base_config(name, scale, flags, sparse=study.name.startswith("sparse"), form=own)
+                except MissingDataError as error:
+                    if tasks is not None:  # asked for
+                        raise
+                    self.missing.append(f"{name}: not here, left out ({error})")
+                    break
+                entries = entries_of(study, config, task, data, seeds, form)
+                self.entries += entries
+                said[form] = scales.words(entries[0].plan.config, task, data)
+            if said:
+                self.words[get_task(name).name] = f"{scale} scale: " + "; ".join(
+                    f"{form}: {text}" if form else text for form, text in said.items()
+                )
         if not self.entries:
             raise UserError(f"{study.name}: none of its tasks is here; --data-dir says where data is, --tasks languages needs none")
 
-    def by_task(self) -> dict[str, list[Entry]]:
-        found: dict[str, list[Entry]] = {}
-        for entry in self.entries:
-            found.setdefault(entry.plan.task.name, []).append(entry)
+    def _forms(self, task: str, scale: str, flags: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        """The study's forms of a task; those whose network is not installed are left out, and one that is asked for is the only one."""
+        found = []
+        for form, own in self.study.forms(get_task(task), scale).items():
+            if "model" in own and "model" in flags:
+                return [(flags["model"], {})]
+            try:
+                wheels.need(own.get("model", ""))
+            except UserError as error:
+                self.missing.append(f"{task}, {form}: left out ({error})")
+            else:
+                found.append((form, own))
         return found
+
+    def by_task(self) -> dict[str, list[Entry]]:
+        """Those of one network together."""
+        found: dict[tuple[str, str], list[Entry]] = {}
+        for entry in self.entries:
+            found.setdefault((entry.plan.task.name, entry.plan.config.model), []).append(entry)
+        return {task if len({t for t, _ in found}) == len(found) else f"{task}, {model}": each for (task, model), each in found.items()}
 
     def run(self, jobs: int, console: Console, *, fresh: bool = False) -> Results:
         """Every run that is not there yet (``fresh``: all of them), then those that build on them."""

@@ -31,9 +31,43 @@ SMALL: dict[str, dict[str, Any]] = {  # a minute or so for each run
     "reuters21578": {**_TEXT, "n_train": 1000, "epochs": 6, "max_length": 64},
     "rcv1": {**_TEXT, "n_train": 1000, "epochs": 6, "max_length": 64},
     "iflytek": {**_CHINESE, "pooling": "mean", "n_train": 1500, "epochs": 6, "max_length": 64},
+    "squad_qg": {"model": "tiny", "n_train": 2500, "epochs": 6, "n_dev": 200, "n_test": 500},
+    "gigaword": {"model": "tiny", "n_train": 2500, "epochs": 6, "n_dev": 200, "n_test": 500},
     "languages": {"epochs": 4, "n_train": 4000, "n_dev": 500},
     **dict.fromkeys([name for name in paper.GLUE["Softmax"] if name != "Avg"], _GLUE),
 }
+
+_CIFAR = {"batch_size": 32, "n_dev": 500, "n_test": 2000}
+NETWORKS: dict[str, dict[str, dict[str, Any]]] = {  # by task, or by kind: a network from scratch and a pre-trained one
+    "cifar100": {
+        "from scratch": {**_CIFAR, "model": "resnet", "n_train": 5000, "epochs": 10},
+        "pre-trained": {**_CIFAR, "model": "efficientnet-lite0", "n_train": 2000, "epochs": 4},
+    },
+    "image": {"from scratch": {"model": "tiny"}, "pre-trained": {"model": "efficientnet-lite0"}},
+    "audio": {"from scratch": {"model": "tiny"}, "pre-trained": {"model": "resemblyzer"}},
+    "text": {"from scratch": {"model": "tiny"}, "pre-trained": _TEXT},
+}
+NETWORKS_FULL: dict[str, dict[str, dict[str, Any]]] = {  # no library that we use has the paper's Densenet 201 and InceptionV3
+    "cifar100": {
+        "from scratch": {"model": "resnet", "batch_size": 62, "epochs": 200},
+        "pre-trained": {"model": "microsoft/resnet-50", "batch_size": 62, "epochs": 200},
+    },
+}
+GENERATION: dict[str, dict[str, Any]] = {  # as the text of the Sparse-Softmax paper has it, but for UniLM, which no hub has
+    "squad_qg": {"model": "facebook/bart-base", "epochs": 10, "batch_size": 32, "lr": 2e-5, "max_length": 464},
+    "gigaword": {"model": "facebook/bart-base", "epochs": 30, "batch_size": 64, "lr": 2e-5, "max_length": 256},
+}
+
+
+def networks(task: Task, scale: str) -> dict[str, dict[str, Any]]:
+    """A network from scratch and a pre-trained one, each with the settings that go with it."""
+    whole = NETWORKS_FULL.get(task.name) if scale == "full" else None
+    return whole or NETWORKS.get(task.name) or NETWORKS.get(task.kind) or NETWORKS["text"]
+
+
+def beams(task: Task, scale: str) -> dict[str, dict[str, Any]]:
+    """Greedy and with five beams, where text is generated."""
+    return {"beam=1": {"beams": 1}, "beam=5": {"beams": 5}} if task.kind == "generation" else {"": {}}
 
 
 def config_of(task: Task, scale: str, *, sparse: bool = False) -> dict[str, Any]:
@@ -46,6 +80,10 @@ def config_of(task: Task, scale: str, *, sparse: bool = False) -> dict[str, Any]
         rows = {name: row[task.name] for name, row in paper.SPARSE_TRAINING.items()}
         # in place of NEZHA on iflytek: bert-base-chinese
         return {"model": "bert-base-chinese" if task.name == "iflytek" else "bert-base-uncased", **rows, "lr": 2e-5}
+    if task.name in GENERATION:
+        return dict(GENERATION[task.name])
+    if task.kind == "image":
+        return {}
     trained: dict[str, Any] = {name: row[task.name] for name, row in paper.TRAINING.items() if task.name in row}
     if task.name == "sighan2015":
         return {"model": "hfl/chinese-roberta-wwm-ext", **trained}
@@ -54,7 +92,7 @@ def config_of(task: Task, scale: str, *, sparse: bool = False) -> dict[str, Any]
     return {**_BERT, **trained}
 
 
-def words(config: Any, data: Data, scale: str) -> str:
+def words(config: Any, task: Task, data: Data) -> str:
     """What a table says of its runs."""
     n, _, _ = sizes(config, data)
     parts = [
@@ -65,6 +103,6 @@ def words(config: Any, data: Data, scale: str) -> str:
         f"{n:,} of {len(data.train):,} samples",
         f"{config.epochs} epochs of batches of {config.batch_size}",
         f"lr {config.lr:g}",
-        f"texts cut at {config.max_length} tokens",
+        *([] if task.kind in ("image", "audio") else [f"texts cut at {config.max_length} tokens"]),
     ]
-    return f"{scale} scale: " + ", ".join(parts)
+    return ", ".join(parts)

@@ -16,15 +16,17 @@ from sparring.lab.config import Config
 from sparring.lab.plan import Plan, open_task, plan, sizes
 from sparring.lab.records import RunFolder
 from sparring.lab.study import scales
-from sparring.lab.study.methods import ALL_NAMES, Method, method, methods
+from sparring.lab.study.methods import ALL_NAMES, EVERYTHING, Method, method, methods
 from sparring.lab.study.results import Results
-from sparring.lab.tables import Sheet
+from sparring.lab.tables import Sheet, named
 from sparring.lab.tasks import UserError, get_task
 from sparring.lab.tasks.base import Data, Task
 
 GLUE = tuple(name for name in paper.GLUE["Softmax"] if name != "Avg")
 HIGH_DIMENSIONAL = tuple(paper.SPARSE_DATASETS["train"])  # the tasks of the Sparse-Softmax paper
 TEXTS = tuple(paper.SECONDS)  # the tasks of Tables 2 to 4
+TEXT_KINDS = ("multi-class", "pair", "token", "spelling", "multi-label")  # of these Table 4 has correlations over many looks at dev
+BEYOND_TEXT = ("Softmax", "Sparse-Softmax", "AS-Softmax", EVERYTHING)
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Study:
     charts: Callable[[Results], dict[str, Any]] | None = None  # by name
     then: Callable[[Sequence[Entry]], list[Entry]] | None = None  # further runs, planned once the first are done
     curves: tuple[str, ...] = ()  # of its runs, that it needs: see results.CURVES
+    forms: Callable[[Task, str], dict[str, dict[str, Any]]] = lambda *_: {"": {}}  # settings by name, at a scale: all methods in each
 
 
 def _of(*names: str) -> Callable[[Task], list[Method]]:
@@ -67,6 +70,12 @@ def _varied(name: str, key: str, values: Sequence[float], *others: str) -> Calla
 
 
 _some_k = _varied("Sparse-Softmax", "k", paper.SIZES, "Softmax")
+
+
+def _large(task: Task) -> list[Method]:
+    """Tables 3, 5 and 6 of the Sparse-Softmax paper: its method with k = 20, and beside it what came after."""
+    found = [method(name, task.name, task.kind, **({"k": 20} if name == "Sparse-Softmax" else {})) for name in BEYOND_TEXT]
+    return [each for each in found if each is not None]
 
 
 def _variant(task: Task) -> list[Method]:
@@ -133,6 +142,16 @@ STUDIES = {
         ),
         Study("figure5", "the logit-margin variant against its margin", ("sst5",), _variant, figures.variant, figures.variant_chart),
         Study("sparse table1", "Sparse-Softmax: text classification", HIGH_DIMENSIONAL, _some_k, tables.sparse_table1),
+        Study("sparse table3", "Sparse-Softmax: question generation", ("squad_qg",), _large, tables.sparse_table3),
+        Study("sparse table5", "Sparse-Softmax: summarisation", ("gigaword",), _large, tables.sparse_table5, forms=scales.beams),
+        Study(
+            "sparse table6",
+            "Sparse-Softmax: images, from scratch and pre-trained",
+            ("cifar100",),
+            _large,
+            tables.sparse_table6,
+            forms=scales.networks,
+        ),
         Study(
             "sparse figure1",
             "Sparse-Softmax: training loss",
@@ -162,15 +181,18 @@ def find_study(words: Sequence[str]) -> Study:
     raise UserError(f'no table or figure "{" ".join(words)}"; there are {", ".join(STUDIES)}')
 
 
-def base_config(name: str, scale: str, flags: dict[str, Any], *, sparse: bool = False) -> tuple[Config, Task, Data]:
-    """A task's config at a scale, with the user's flags on top: plain loops, as the papers had them, and looks at dev for Table 4."""
+def base_config(
+    name: str, scale: str, flags: dict[str, Any], *, sparse: bool = False, form: dict[str, Any] | None = None
+) -> tuple[Config, Task, Data]:
+    """A task's config at a scale, in a form of the study, with the user's flags on top: plain loops, as the papers had them, and looks at
+    dev for Table 4."""
     task = get_task(name)
-    given = scales.config_of(task, scale, sparse=sparse)
+    given = {**scales.config_of(task, scale, sparse=sparse), **(form or {})}
     if "model" in flags:  # what was chosen for another network
         given = {key: value for key, value in given.items() if key not in ("layers", "freeze_embeddings", "pooling", "lr")}
     config = Config(**{"task": task.name, "speed": "off", **given, **flags})
     task, data = open_task(config)
-    if config.eval_every is None:
+    if config.eval_every is None and task.kind in TEXT_KINDS:
         filled = plan(config, task, data, strict=False).config
         n, _, _ = sizes(filled, data)
         assert filled.epochs is not None and filled.batch_size is not None  # noqa: PT018, resolved
@@ -179,12 +201,12 @@ def base_config(name: str, scale: str, flags: dict[str, Any], *, sparse: bool = 
     return config, task, data
 
 
-def entries_of(study: Study, config: Config, task: Task, data: Data, n_seeds: int) -> list[Entry]:
-    """The runs of a study on a task: seed by seed, methods in turn."""
+def entries_of(study: Study, config: Config, task: Task, data: Data, n_seeds: int, form: str = "") -> list[Entry]:
+    """The runs of a study on a task: seed by seed, methods in turn. ``form``: what is said of their settings."""
     n = len(data.labels)  # to keep as many classes as there are is softmax
     wanted = [each for each in study.methods(task) if not (each.name.startswith("k=") and int(each.name[2:]) >= n)]
     return [
-        Entry(each.name, plan(config.replace(seed=config.seed + i).with_contestant(each.words), task, data, strict=False))
+        Entry(named(each.name, form), plan(config.replace(seed=config.seed + i).with_contestant(each.words), task, data, strict=False))
         for i in range(n_seeds)
         for each in wanted
     ]
