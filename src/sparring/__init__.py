@@ -30,6 +30,7 @@ from sparring.losses import (
     make_loss,
 )
 from sparring.losses.as_softmax import as_softmax
+from sparring.parallel import ClassParallelHead
 from sparring.rows import RowLosses
 from sparring.training import AdaptiveAccumulation, RevisitSampler, Scorecard, skip
 
@@ -41,6 +42,7 @@ __all__ = [
     "ASSoftmaxLoss",
     "AdaptiveAccumulation",
     "AdaptiveDelta",
+    "ClassParallelHead",
     "ConstantDelta",
     "CosineDelta",
     "CosineLinear",

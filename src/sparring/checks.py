@@ -102,6 +102,17 @@ def check_linear_input(
         _check_indices(target, input.shape[:-1], n_classes, weight, ignore_index, "One class index for each row of features")
 
 
+def check_features(input: Tensor, target: Tensor | None, n_features: int, n_classes: int, ignore_index: int, dtype: torch.dtype) -> None:
+    """(…, H) features for weights of a dtype, and one class index a row, where there are targets."""
+    _check_tensors(input, input if target is None else target, "class indices", holds="features")
+    if input.dim() == 0 or input.shape[-1] != n_features:
+        raise ValueError(f"input has shape {_shape(input)}, expected (…, {n_features}) features, not logits")
+    if input.dtype != dtype and not under_autocast(input):
+        raise ValueError(f"input is {_dtype(input)} and the weight {str(dtype)[6:]}: expected one dtype, or torch.autocast around the call")
+    if target is not None:
+        _check_indices(target, input.shape[:-1], n_classes, None, ignore_index, "One class index for each row of features")
+
+
 def _shape_hint(input: Tensor, target: Tensor) -> str:
     if target.shape == input.shape:
         return "For 0/1 label rows use MultilabelASSoftmaxLoss"

@@ -184,7 +184,7 @@ def _width(n_classes: int, head: Head, x: Tensor) -> int:
     return -(-n_classes // LINE) * LINE if x.is_cpu and head.impl == "torch" and head.rule() is not None else n_classes
 
 
-def _scale(upstream: Tensor, found: Found, coefficient: Tensor | None, needs: Needs) -> Tensor | None:
+def multiple_of(upstream: Tensor, found: Found, coefficient: Tensor | None, needs: Needs) -> Tensor | None:
     """k, where upstream = k · coefficient on every active row, to rounding, and the gradients were found in the forward pass."""
     if any(need and not len(grad) for need, grad in zip(needs, found[1:], strict=True)):
         return None
@@ -213,7 +213,7 @@ def pull_back(
     in_place: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of Σ upstream·value; empty where not needed."""
-    scale = _scale(upstream, found, coefficient, needs)
+    scale = multiple_of(upstream, found, coefficient, needs)
     if scale is not None:
         grads = [_scaled(grad.data, scale) if in_place else grad * scale for grad in found[1:]]
     else:

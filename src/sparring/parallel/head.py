@@ -1,0 +1,278 @@
+"""A linear head and its loss whose classes are spread over the ranks of a group: for label spaces that do not fit one device.
+
+    features ─► (gathered) ─► logits of the own classes ─► a few numbers a row between ranks ─► loss, the same on every rank
+
+What goes over the wire depends on rows and features, never on the number of classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from sparring.checks import check_count, check_features, under_autocast
+from sparring.delta import DeltaSchedule
+from sparring.fused.gradients import Needs
+from sparring.fused.head import RULES
+from sparring.losses.as_softmax import ASSoftmaxLoss
+from sparring.losses.base import ClassLoss, Loss, at_least_float32, make_loss, reduce, valid_targets
+from sparring.losses.rule import SOFTMAX_RULE
+from sparring.losses.topk_softmax import SparseSoftmaxLoss
+from sparring.parallel.autograd import OwnRows, ParallelRows
+from sparring.parallel.passes import Job, Pass, Strong, Top, chunk_rows, own_logits, top_of_all
+from sparring.parallel.placing import device_of, meet, of_rank, own_slice, parameter, with_gradient
+from sparring.parallel.slices import Slice, initialise
+from sparring.rows import RowLosses
+
+INPUTS = ("replicated", "gathered")
+
+
+class Predicted(NamedTuple):
+    """As torch.topk returns: the largest first."""
+
+    values: Tensor  # (…, k) logits
+    indices: Tensor  # (…, k) classes
+
+
+class ClassParallelHead(nn.Module):
+    """A linear layer and its loss, each rank with its slice of the classes: `LinearLoss` past one device.
+
+    Loss and gradients are those of the unsharded layer, on every rank. Without torch.distributed it is one rank with all classes.
+
+    Args:
+        in_features, num_classes, bias, device, dtype: of the linear layer. A rank holds ⌈num_classes / ranks⌉ classes, the last ones fewer.
+        delta: of AS-Softmax, or a schedule; 1 is plain softmax.
+        loss: another loss in its place, or its name: "softmax", "as-softmax", "as-logit" or "sparse-softmax". Class weights,
+            ``ignore_index`` and ``reduction`` are its; or give them here.
+        group: the ranks that share the classes; None: all.
+        mesh: in place of a group, a DeviceMesh: of one dimension, the classes; or of two, data × classes: then the slices are copied
+            over the data dimension, and their gradients averaged over it.
+        inputs: "replicated": every rank is given the same batch. "gathered": every rank brings a batch of its own, of whatever size, as
+            under DDP; the loss is that of all of them.
+        averaged: with gathered inputs: whoever takes the input's gradient averages over ranks, as DDP and FSDP do, so that it is given
+            times the ranks. False: the gradient of the loss as it is.
+        chunk_rows: rows whose logits a rank holds at once; from the shapes where not given.
+
+    The parameters are DTensors, Shard(0) over the classes, where torch.distributed is at work: torch.distributed.checkpoint, FSDP2 and
+    optimizers know them. Give them a parameter group of their own, and do not wrap the head in DDP.
+
+    >>> head = ClassParallelHead(8, 1000, delta=0.3)
+    >>> head(torch.zeros(4, 8), torch.arange(4)).shape, head.predict(torch.zeros(4, 8), k=5).indices.shape
+    (torch.Size([]), torch.Size([4, 5]))
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        delta: float | DeltaSchedule = 0.3,
+        bias: bool = True,
+        group: Any = None,
+        *,
+        loss: Loss | str | None = None,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        mesh: Any = None,
+        inputs: str = "replicated",
+        averaged: bool = True,
+        chunk_rows: int | None = None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.num_classes = check_count("in_features", in_features), check_count("num_classes", num_classes)
+        if inputs not in INPUTS:
+            raise ValueError(f"inputs must be one of {', '.join(INPUTS)}; got {inputs!r}")
+        self.inputs, self.averaged = inputs, averaged
+        self.chunk_rows = None if chunk_rows is None else check_count("chunk_rows", chunk_rows)
+        self.loss = _loss(loss, delta, weight, ignore_index, reduction)
+        class_weight = self.loss.weight
+        self.loss.weight = None  # a rank has its own
+        if class_weight is not None and class_weight.shape != (num_classes,):
+            raise ValueError(f"weight has shape {tuple(class_weight.shape)}, expected ({num_classes},): one weight per class")
+        self.wire, self.replicas, self.mesh = meet(group, mesh, device)
+        self.slice = Slice.of(num_classes, self.wire.rank, self.wire.size)
+        device = device_of(device, self.mesh)
+        self.register_buffer(
+            "class_weight", None if class_weight is None else class_weight[slice(*self.slice)].to(device), persistent=False
+        )
+        self.weight = parameter(torch.empty(self.slice.size, in_features, device=device, dtype=dtype), num_classes, self.mesh)
+        self.register_parameter(
+            "bias", parameter(torch.empty(self.slice.size, device=device, dtype=dtype), num_classes, self.mesh) if bias else None
+        )
+        self.reset_parameters()
+        self._checked = False
+
+    # ------------------------------------------------------------ parameters
+
+    def reset_parameters(self, seed: int | None = None) -> None:
+        """Begin anew, from the seed of torch's generator on the first rank: the same weights for any number of ranks."""
+        first = torch.randint(2**62, (1,)) if seed is None else torch.tensor([seed])
+        if self.mesh is not None:
+            first = first.to(self.mesh.device_type)
+            for wire in (self.wire, self.replicas):
+                first = wire.gather(first)[0]
+        weight, bias = own_slice(self.weight), None if self.bias is None else own_slice(self.bias)
+        if not weight.is_meta:
+            initialise(weight.detach(), None if bias is None else bias.detach(), self.slice, int(first))
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear, **settings: Any) -> ClassParallelHead:
+        """With the weights of a layer that every rank has: each takes its slice."""
+        like = {"device": linear.weight.device, "dtype": linear.weight.dtype, "bias": linear.bias is not None}
+        made = cls(linear.in_features, linear.out_features, **{**like, **settings})
+        with torch.no_grad():
+            for own, whole in ((made.weight, linear.weight), (made.bias, linear.bias)):
+                if own is not None:
+                    own_slice(own).copy_(whole[slice(*made.slice)])
+        return made
+
+    def to_linear(self) -> nn.Linear:
+        """All classes as one plain layer, on every rank."""
+        made = nn.Linear(self.in_features, self.num_classes, self.bias is not None, self.weight.device, self.weight.dtype)
+        with torch.no_grad():
+            for place, own in ((made.weight, self.weight), (made.bias, self.bias)):
+                if own is not None:
+                    place.copy_(own if self.mesh is None else own.full_tensor())  # type: ignore[attr-defined]
+        return made
+
+    # ------------------------------------------------------------ the loss
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss: a scalar, equal on all ranks; with reduction="none" the losses of this rank's targets, in their shape."""
+        rows, own = self._rows(input, target)
+        if self.reduction == "none" and self.inputs == "gathered":
+            of_own = None if rows.weight is None else of_rank(rows.weight, own, self.wire)
+            rows = rows._replace(value=OwnRows.apply(rows.value, own, self.wire), weight=of_own)
+        return reduce(rows, self.reduction, input, target.shape)
+
+    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
+        """The unreduced story, the same on all ranks: of gathered inputs the rows of all of them, in the order of ranks."""
+        return self._rows(input, target)[0]
+
+    def _rows(self, input: Tensor, target: Tensor) -> tuple[RowLosses, list[int]]:
+        x, labels = self._flat(input, target)
+        sizes = self._meet(x, labels)
+        if self.inputs == "gathered":
+            labels = self.wire.gather_rows(labels, sizes)
+        safe, valid = valid_targets(labels, self.ignore_index)
+        there = valid.nonzero().squeeze(1)
+        dtype = torch.get_autocast_dtype(x.device.type) if under_autocast(x) and x.dtype != torch.float64 else x.dtype
+        of_rows = self._of_rows(safe[there], at_least_float32(dtype))
+        job = Job(self._pass(), self.slice, self.wire, chunk_rows(len(there), self.num_classes, self.wire.size, self.chunk_rows))
+        weight, bias = with_gradient(self.weight), None if self.bias is None else with_gradient(self.bias)
+        ahead = torch.is_grad_enabled() and self.reduction != "none"
+        needs = Needs(*(ahead and each is not None and each.requires_grad for each in (x, weight, bias)))
+        gathered = (sizes, float(self.wire.size) if self.averaged else 1.0) if self.inputs == "gathered" else None
+        found, active = ParallelRows.apply(x, weight, bias, safe, there, of_rows, job, needs, dtype, gathered, self.replicas)
+        rows = RowLosses(found, valid, active)
+        if of_rows is not None:
+            rows = rows._replace(weight=torch.zeros_like(found).index_copy(0, there, of_rows))
+        return rows, sizes
+
+    def _of_rows(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """The class weights of targets: each rank tells those that it has."""
+        if self.class_weight is None:
+            return None
+        mine = self.slice.local(target)
+        own = self.class_weight.to(dtype)
+        found = own[mine.clamp(min=0)] if len(own) else own.new_zeros(len(mine))
+        return self.wire.sum(torch.where(mine >= 0, found, 0))
+
+    def _pass(self) -> Pass:
+        settings = self.loss.settings()
+        if isinstance(self.loss, SparseSoftmaxLoss):
+            return Top(self.loss.k) if self.loss.k < self.num_classes else Strong(SOFTMAX_RULE, self.num_classes)
+        values = [value.value if isinstance(value, DeltaSchedule) else value for value in settings.values()]
+        return Strong(RULES[type(self.loss).row_function][1](*values), self.num_classes)
+
+    def _flat(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        check_features(input, target, self.in_features, self.num_classes, self.ignore_index, self.weight.dtype)
+        return input.reshape(-1, self.in_features), target.reshape(-1).long()
+
+    def _meet(self, x: Tensor, target: Tensor) -> list[int]:
+        """Rows of each rank. The first time ranks tell each other whether they are used as they have to be."""
+        sizes = self.wire.sizes(len(x), x.device) if self.inputs == "gathered" else [len(x)] * self.wire.size
+        if not self._checked and self.wire.size > 1:
+            self._checked = True
+            weight = own_slice(self.weight).detach()
+            mark = weight.double().sum() if len(weight) else weight.new_tensor(torch.nan, dtype=torch.double)
+            seen = self.wire.gather(torch.stack([mark, torch.tensor(float(len(x)), device=x.device), target.double().sum()]))
+            if self.inputs == "replicated" and len(seen[:, 1:].unique(dim=0)) > 1:
+                raise ValueError(
+                    f"the ranks were given different batches ({', '.join(f'{n:.0f}' for n in seen[:, 1])} rows), and inputs is "
+                    '"replicated": pass inputs="gathered" where every rank brings a batch of its own'
+                )
+            marks = seen[:, 0][~seen[:, 0].isnan()]
+            if len(marks) > 1 and len(marks.unique()) == 1 and float(marks[0]) != 0:
+                raise ValueError("all ranks hold the same weights, not slices: was the head wrapped in DDP? Wrap the encoder alone")
+        return sizes
+
+    # ------------------------------------------------------------ inference
+
+    @torch.no_grad()
+    def predict(self, input: Tensor, k: int = 1) -> Predicted:
+        """The k largest logits of all classes and their classes, ``(…, k)``; no rank sees more of another's than k of them a row."""
+        check_count("k", k)
+        if k > self.num_classes:
+            raise ValueError(f"k is {k}, and there are {self.num_classes} classes")
+        check_features(input, None, self.in_features, self.num_classes, self.ignore_index, self.weight.dtype)
+        x = input.reshape(-1, self.in_features)
+        if self.inputs == "gathered":
+            x = self.wire.gather_rows(x, sizes := self.wire.sizes(len(x), x.device))
+        weight, bias = own_slice(self.weight), None if self.bias is None else own_slice(self.bias)
+        step = chunk_rows(len(x), self.num_classes, self.wire.size, self.chunk_rows)
+        parts = [top_of_all(own_logits(part, weight, bias), k, self.wire, self.slice) for part in x.split(step)]
+        values, indices = (torch.cat(each) for each in zip(*parts, strict=True))
+        if self.inputs == "gathered":
+            values, indices = (of_rank(each, sizes, self.wire) for each in (values, indices))
+        return Predicted(values.to(input.dtype).reshape(*input.shape[:-1], k), indices.reshape(*input.shape[:-1], k))
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def reduction(self) -> str:
+        return self.loss.reduction
+
+    @property
+    def ignore_index(self) -> int:
+        return self.loss.ignore_index
+
+    @property
+    def name(self) -> str:
+        return self.loss.name
+
+    def settings(self) -> dict[str, Any]:
+        return self.loss.settings()
+
+    @property
+    def delta(self) -> float | DeltaSchedule:
+        """The loss's own, where it has one."""
+        return cast("float | DeltaSchedule", self.loss.delta)
+
+    def extra_repr(self) -> str:
+        which = f"classes {self.slice.start} to {self.slice.stop - 1}" if self.slice.size else "none of the classes"
+        return (
+            f"{self.in_features}, {self.num_classes}, {which} on rank {self.wire.rank} of {self.wire.size}, inputs={self.inputs!r}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+def _loss(loss: Loss | str | None, delta: float | DeltaSchedule, weight: Tensor | None, ignore_index: int, reduction: str) -> ClassLoss:
+    given = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+    if loss is None:
+        return ASSoftmaxLoss(delta, weight, ignore_index, reduction)
+    if isinstance(loss, str):
+        loss = make_loss(loss, **({"delta": delta} if loss == "as-softmax" else {}), **given)
+    known = [ASSoftmaxLoss.name, SparseSoftmaxLoss.name, "softmax", "as-logit"]
+    if not isinstance(loss, ClassLoss) or loss.name not in known:
+        name = loss.name if isinstance(loss, Loss) else type(loss).__name__
+        raise ValueError(f"no class-parallel form of {name}; there is one of {', '.join(sorted(known))}")
+    return loss
