@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import zlib
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -20,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sparring import ClassParallelHead
 from sparring.lab.tasks.catalogues import spellings
-from sparring.parallel import Checkpoints
+from sparring.parallel import Checkpoints, init_process_group
 
 BUCKETS = 2**14
 
@@ -37,7 +36,7 @@ def main() -> None:
     for name, value in {"steps": 400, "batch": 256, "names": 40000, "lr": 0.01, "save": 10, "folder": ""}.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
-    dist.init_process_group(timeout=timedelta(seconds=60))  # a rank that is silent for longer is taken for dead
+    init_process_group(timeout=60)  # a rank that is silent for longer is taken for dead
     rank, size = dist.get_rank(), dist.get_world_size()
 
     torch.manual_seed(0)

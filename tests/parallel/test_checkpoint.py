@@ -1,0 +1,77 @@
+"""Checkpoints: saved with p ranks and loaded with q, read as plain tensors, and whole or not there at all."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from sparring.parallel import Checkpoints
+from tests.parallel.launch import ENVIRONMENT, ROOT, run, torchrun
+
+
+def weights(folder: Path, n: int) -> list[torch.Tensor]:
+    return [each.detach() for each in torch.load(folder / f"weights-{n}.pt", weights_only=False)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six steps on three ranks."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run(3, "tests.parallel.saving", str(folder), "0", "6")
+    return folder
+
+
+def test_saved_with_three_ranks_and_gone_on_with_by_two(undisturbed: Path, tmp_path: Path) -> None:
+    run(3, "tests.parallel.saving", str(tmp_path), "0", "3")
+    assert Checkpoints(tmp_path).steps() == [2, 3]  # the last two stay
+    run(2, "tests.parallel.saving", str(tmp_path), "3", "6")
+    for a, b in zip(weights(undisturbed, 3), weights(tmp_path, 2), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_checkpoint_is_read_as_one_plain_tensor(undisturbed: Path) -> None:
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    state = {"model": {"head.weight": torch.empty(19, 6), "head.bias": torch.empty(19)}}
+    with pytest.warns(UserWarning, match="single process"):
+        load(state, checkpoint_id=Checkpoints(undisturbed).path(6))
+    assert torch.equal(state["model"]["head.weight"], weights(undisturbed, 3)[2])
+
+
+def test_a_rank_that_dies_while_saving_loses_nothing_of_the_last_one(undisturbed: Path, tmp_path: Path) -> None:
+    command = [*torchrun(3), "-m", "tests.parallel.saving", str(tmp_path), "0", "3", "die"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert done.returncode != 0
+    assert list(tmp_path.glob("*.part"))  # it was under way
+    assert Checkpoints(tmp_path).steps() == [2, 3]
+    run(3, "tests.parallel.saving", str(tmp_path), "3", "6")
+    assert not list(tmp_path.glob("*.part"))
+    for a, b in zip(weights(undisturbed, 3), weights(tmp_path, 3), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)  # DDP sums three ranks in another order once it has seen a backward
+
+
+def test_in_one_process(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    checkpoints = Checkpoints(tmp_path / "deep" / "folder", keep=1)
+    assert checkpoints.load(model, optimizer) == 0
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    path = checkpoints.save(5, model, optimizer)
+    assert path.name == "step-00000005"
+    kept = [each.detach().clone() for each in model.parameters()]
+    optimizer.step()
+    assert checkpoints.load(model, optimizer) == 5
+    assert all(torch.equal(a, b) for a, b in zip(kept, model.parameters(), strict=True))
+    assert float(next(iter(optimizer.state.values()))["step"]) == 1
+    checkpoints.save(6, model, optimizer)
+    assert checkpoints.steps() == [6]
+    with pytest.raises(FileNotFoundError, match="no checkpoint of step 5; there are 6"):
+        checkpoints.load(model, optimizer, step=5)
+    with pytest.raises(ValueError, match="keep must be a whole number"):
+        Checkpoints(tmp_path, keep=0)
