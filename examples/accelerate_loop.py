@@ -1,9 +1,10 @@
 """The same with Accelerate: any device, mixed precision, one process or many. Nothing of ours wraps the Accelerator.
 
     python examples/accelerate_loop.py
-    accelerate launch --num_processes 2 --cpu examples/accelerate_loop.py --task clinc_oos --model minilm --lr 5e-4
+    accelerate launch --multi_gpu --num_processes 2 examples/accelerate_loop.py --task clinc_oos --model minilm --lr 5e-4
 
-The default's data comes with pycountry and its network is trained from scratch; nothing is downloaded.
+Several processes without a GPU: ACCELERATE_USE_CPU=true before the second. The default's data comes with pycountry and its network is
+trained from scratch; nothing is downloaded.
 """
 
 from __future__ import annotations

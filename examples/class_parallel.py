@@ -1,6 +1,7 @@
 """Whose name is this? Names in 163 languages, and each of twenty thousand things they stand for is a class: every rank holds its part.
 
     torchrun --nproc-per-node 2 examples/class_parallel.py
+    torchrun --nproc-per-node 2 examples/class_parallel.py --classes 1000000 --steps 100      # room for a million
     torchrun --nproc-per-node 2 --max-restarts 1 examples/class_parallel.py --folder run     # a rank that dies costs ten steps
 
 Encoder under DDP, each rank with its share of the batch; head by classes. The data comes with pycountry; nothing is downloaded.
@@ -9,6 +10,7 @@ Encoder under DDP, each rank with its share of the batch; head by classes. The d
 from __future__ import annotations
 
 import argparse
+import resource
 import zlib
 from pathlib import Path
 
@@ -33,7 +35,7 @@ def bags(texts: list[str]) -> tuple[Tensor, Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"steps": 400, "batch": 256, "names": 40000, "lr": 0.01, "save": 10, "folder": ""}.items():
+    for name, value in {"steps": 400, "batch": 256, "names": 40000, "classes": 0, "lr": 0.01, "save": 10, "folder": ""}.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
     init_process_group(timeout=60)  # a rank that is silent for longer is taken for dead
@@ -44,7 +46,7 @@ def main() -> None:
     names = [names[i] for i in torch.randperm(len(names))[: args.names].tolist()]
     classes = {thing: i for i, thing in enumerate(sorted({thing for _, thing in names}))}
     encoder = DistributedDataParallel(nn.EmbeddingBag(BUCKETS, 64))
-    head = ClassParallelHead(64, len(classes), delta=0.3, inputs="gathered")
+    head = ClassParallelHead(64, max(args.classes, len(classes)), delta=0.3, inputs="gathered")
     model = nn.ModuleDict({"encoder": encoder, "head": head})
     optimizer = torch.optim.AdamW([{"params": encoder.parameters()}, {"params": head.parameters()}], args.lr)
     checkpoints = Checkpoints(args.folder) if args.folder else None
@@ -69,13 +71,14 @@ def main() -> None:
     hits = (found == torch.tensor([[classes[thing]] for _, thing in own])).float()
     right = torch.stack([hits[:, 0].sum(), hits.sum(), torch.tensor(float(len(own)))])
     dist.all_reduce(right)
-    whole = head.to_linear()
+    whole = head.to_linear() if args.folder else None
     if rank == 0:
         print(
             f"{len(classes):,} classes on {size} rank(s): {right[0] / right[2]:.1%} right, {right[1] / right[2]:.1%} among the first five"
         )
-        if args.folder:
+        if whole is not None:
             torch.save({"encoder": encoder.module.state_dict(), "head": whole.state_dict()}, Path(args.folder) / "model.pt")
+    print(f"rank {rank}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most", flush=True)
     dist.destroy_process_group()
 
 
