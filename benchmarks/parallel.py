@@ -3,6 +3,7 @@ gathering the logits.
 
     python benchmarks/parallel.py             10⁵ and 10⁶ classes, some minutes on two cores
     python benchmarks/parallel.py --quick     10⁴ classes and two ranks, half a minute
+    python benchmarks/parallel.py --clusters  no runs: what the model says of 10⁷ and 10⁸ classes on GPUs
 
 64 rows of 64 features, the same on all ranks; one thread a rank, so that more ranks than cores take turns. A step is forward and backward,
 the least of the repeats counts, and contestants alternate. "gathering logits" is what a head on DTensors comes to without a loss that knows
@@ -44,6 +45,40 @@ CONTESTANTS = {  # by name: δ, the share of rows that is won, and on how many r
     "class-parallel, AS-Softmax": (0.3, 0.0, "all"),
     "class-parallel, AS-Softmax, 90 % won": (0.3, 0.9, "all"),
 }
+
+
+def model_kept(n_classes: int, features: int, ranks: int) -> float:
+    """Bytes of a rank: weights, gradients and AdamW's two moments in float32."""
+    return 16.0 * -(-n_classes // ranks) * features
+
+
+def model_sent(rows: int, features: int, ranks: int, *, contested: int = 0, gathered: bool = False) -> float:
+    """Bytes that leave a rank in a step: max, Σ exp and the target's logit of each row, two numbers of each contested one, and the gradient
+    of the input; of gathered inputs (``rows`` of all ranks) the features, targets and their number too."""
+    ring = (ranks - 1) / ranks
+    few = 2 * ring * 4 * (3 * rows + 2 * contested)
+    if not gathered:
+        return few + 2 * ring * 4 * rows * features
+    return few + ring * rows * (4 * features + 8) + 8 * (ranks - 1) + ring * 4 * rows * features
+
+
+def model_flops(rows: int, features: int, n_classes: int, ranks: int, won: float = 0.0) -> float:
+    """Of a rank: one product in the forward, two in the backward over the rows that are not won."""
+    return 2.0 * rows * features * n_classes / ranks * (1 + 2 * (1 - won))
+
+
+def clusters(console: Console) -> None:
+    """On GPUs of 80 GB: 60 TFLOP/s of TF32 products as they come out in practice, 1.5 TB/s of memory, 25 GB/s to the other ranks."""
+    table = Table(title="4,096 rows of 512 features, gathered, AdamW in float32; a step of the head alone")
+    for column in ("classes", "ranks", "kept GB a rank", "sent MB a rank", "ms products", "90 % won", "ms AdamW", "ms wire"):
+        table.add_column(column, justify="right")
+    for n_classes, ranks in ((10**7, 1), (10**7, 2), (10**7, 8), (10**8, 16), (10**8, 64), (10**8, 256)):
+        kept, sent = model_kept(n_classes, 512, ranks), model_sent(4096, 512, ranks, gathered=True)
+        products = [1e3 * model_flops(4096, 512, n_classes, ranks, won) / 60e12 for won in (0.0, 0.9)]
+        update = 1e3 * kept / 16 * 28 / 1.5e12  # reads of four numbers, writes of three
+        row = (f"{n_classes:,}", f"{ranks}", f"{kept / 1e9:.1f}", f"{sent / 1e6:.1f}", *(f"{each:.0f}" for each in (*products, update)))
+        table.add_row(*row, f"{1e3 * sent / 25e9:.1f}")
+    console.print(table)
 
 
 def batch(weight: Callable[[Tensor], Tensor], n_classes: int, won: float) -> tuple[Tensor, Tensor]:
@@ -197,19 +232,28 @@ def launch(ranks: int, n_classes: int, repeats: int) -> list[dict[str, Any]]:
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     for n_classes in dict.fromkeys(row["classes"] for row in rows):
         table = Table(title=f"{n_classes:,} classes, {ROWS} rows of {FEATURES} features")
-        for column in ("", "ranks", "kept MB", "extra MB", "sent KB", "seen KB", "seconds", "against unsharded"):
+        columns = ("", "ranks", "kept MB", "model", "extra MB", "sent KB", "model", "seen KB", "seconds", "model", "against unsharded")
+        for column in columns:
             table.add_column(column, justify="right" if column else "left")
         mine = [row for row in rows if row["classes"] == n_classes]
         base = next(row["seconds"] for row in mine if row["contestant"] == "unsharded")
+        one = {row["contestant"]: row["seconds"] for row in mine if row["ranks"] == 1}
         for row in mine:
-            sizes = [f"{row['kept'] / 1e6:.0f}", f"{row['extra'] / 1e6:.0f}", f"{row['sent'] / 1e3:,.0f}", f"{row['seen'] / 1e3:,.0f}"]
-            table.add_row(row["contestant"], str(row["ranks"]), *sizes, f"{row['seconds']:.3f}", f"{row['seconds'] / base:.2f}")
+            ours, ranks, seconds = row["contestant"].startswith("class-parallel"), row["ranks"], row["seconds"]
+            kept, sent = model_kept(n_classes, FEATURES, ranks), model_sent(ROWS, FEATURES, ranks)
+            time_ = one[row["contestant"]] / min(ranks, os.cpu_count() or 1) if ours else None  # ranks beyond the cores take turns
+            table.add_row(
+                *(row["contestant"], str(ranks), f"{row['kept'] / 1e6:.1f}", f"{kept / 1e6:.1f}", f"{row['extra'] / 1e6:.0f}"),
+                *(f"{row['sent'] / 1e3:,.1f}", f"{sent / 1e3:,.1f}" if ours else "", f"{row['seen'] / 1e3:,.0f}", f"{seconds:.3f}"),
+                *("" if time_ is None else f"{time_:.3f}", f"{seconds / base:.2f}"),
+            )
         console.print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--clusters", action="store_true")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--no-save", action="store_true")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
@@ -217,6 +261,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.measure:
         measure(args.names, args.measure, args.repeats)
+        return
+    if args.clusters:
+        clusters(Console(width=130))
         return
     sizes, ranks = ((10_000,), (1, 2)) if args.quick else ((100_000, 1_000_000), (1, 2, 4))
     rows = [row for n_classes in sizes for n in ranks for row in launch(n, n_classes, 3 if args.quick else args.repeats)]

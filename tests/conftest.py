@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start: xdist already uses the cores
+
 import pytest
 import torch
 from hypothesis import settings
