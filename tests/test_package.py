@@ -42,7 +42,8 @@ def blocks(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/integrations.md", "docs/linear.md", "docs/losses.md", "docs/migrate.md", "docs/training.md"]
+    "page",
+    ["README.md", "docs/integrations.md", "docs/linear.md", "docs/losses.md", "docs/migrate.md", "docs/scale.md", "docs/training.md"],
 )
 def test_python_blocks_run(page: str) -> None:
     code = blocks((ROOT / page).read_text())

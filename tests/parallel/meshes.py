@@ -6,6 +6,7 @@ import re
 import sys
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -101,6 +102,9 @@ def main() -> None:
     # every rank its own part of the batch: encoder and head over all ranks
     head = ClassParallelHead.from_linear(whole_head().linear, inputs="gathered")
     alike(train(DistributedDataParallel(encoder()), head, parts), wanted, "DDP, all ranks")
+    with mock.patch("torch.distributed.reduce_scatter", side_effect=RuntimeError("gloo does not support reduce_scatter")):  # as it once was
+        head = ClassParallelHead.from_linear(whole_head().linear, inputs="gathered")
+        alike(train(DistributedDataParallel(encoder()), head, parts), wanted, "without reduce-scatter")
     # data × classes: slices copied over the data dimension
     for inputs, own in (("gathered", parts), ("replicated", half)):
         head = ClassParallelHead.from_linear(whole_head().linear, mesh=mesh, inputs=inputs)
