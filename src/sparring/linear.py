@@ -8,7 +8,7 @@ what survives.
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from sparring.fused.passes import chunk_sizes
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import ASSoftmaxLoss
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction, at_least_float32, make_loss, reduce, valid_targets
+from sparring.losses.carried import CarriesLoss
 from sparring.losses.multilabel import MultilabelASSoftmaxLoss
 from sparring.losses.softmax import SoftmaxLoss
 from sparring.losses.topk_softmax import SparseSoftmaxLoss
@@ -78,7 +79,7 @@ def linear_loss(
     return reduce(rows, reduction, input, target.shape[:-1] if multilabel else target.shape)
 
 
-class LinearLoss(nn.Module):
+class LinearLoss(CarriesLoss):
     """A linear layer with one of our losses on it: takes features instead of logits.
 
     Args:
@@ -192,28 +193,6 @@ class LinearLoss(nn.Module):
         made = LinearLoss(layer.in_features, layer.out_features, loss, bias=False, device="meta", **head)
         made.linear = layer
         return made
-
-    @property
-    def name(self) -> str:
-        """The loss's own."""
-        return self.loss.name
-
-    def settings(self) -> dict[str, Any]:
-        """The loss's own."""
-        return self.loss.settings()
-
-    @property
-    def reduction(self) -> str:
-        return self.loss.reduction
-
-    @property
-    def ignore_index(self) -> int:
-        return self.loss.ignore_index
-
-    @property
-    def delta(self) -> float | DeltaSchedule:
-        """The loss's own, where it has one."""
-        return cast("float | DeltaSchedule", self.loss.delta)
 
 
 class LinearSoftmaxLoss(LinearLoss):

