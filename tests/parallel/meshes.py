@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from sparring import ASSoftmaxLoss, ClassParallelHead, LinearLoss
@@ -127,6 +127,16 @@ def main() -> None:
     clipped = train(encoder(), whole_head(), slice(None), clip=0.1)
     head = ClassParallelHead.from_linear(whole_head().linear, inputs="gathered")
     alike(train(DistributedDataParallel(encoder()), head, parts, clip=0.1), clipped, "clipped")
+
+    # features that are DTensors themselves, sharded by rows
+    head = ClassParallelHead.from_linear(whole_head().linear)
+    x, target = torch.randn(8, H, generator=torch.Generator().manual_seed(5)), torch.arange(8)
+    spread = distribute_tensor(x, head.mesh, [Shard(0)]).requires_grad_()
+    loss = head(spread, target)
+    loss.backward()
+    a = x.clone().requires_grad_()
+    whole_head()(a, target).backward()
+    torch.testing.assert_close(spread.grad.full_tensor(), a.grad)
 
     # the same weights to begin with, whatever the number of ranks
     torch.manual_seed(7)

@@ -23,7 +23,7 @@ from sparring.losses.rule import SOFTMAX_RULE
 from sparring.losses.topk_softmax import SparseSoftmaxLoss
 from sparring.parallel.autograd import OwnRows, ParallelRows
 from sparring.parallel.passes import Job, Pass, Strong, Top, chunk_rows, own_logits, top_of_all
-from sparring.parallel.placing import device_of, meet, of_rank, own_slice, parameter, with_gradient
+from sparring.parallel.placing import device_of, meet, of_rank, own_slice, parameter, plain, with_gradient
 from sparring.parallel.slices import Slice, initialise
 from sparring.rows import RowLosses
 
@@ -160,6 +160,7 @@ class ClassParallelHead(CarriesLoss):
         return self._rows(input, target)[0]
 
     def _rows(self, input: Tensor, target: Tensor) -> tuple[RowLosses, list[int]]:
+        input, target = plain(input), plain(target)
         x, labels = self._flat(input, target)
         sizes = self._meet(x, labels)
         if self.inputs == "gathered":
@@ -226,6 +227,7 @@ class ClassParallelHead(CarriesLoss):
         if k > self.num_classes:
             raise ValueError(f"k is {k}, and there are {self.num_classes} classes")
         check_features(input, None, self.in_features, self.num_classes, self.ignore_index, self.weight.dtype)
+        input = plain(input)
         x = input.reshape(-1, self.in_features)
         if self.inputs == "gathered":
             x = self.wire.gather_rows(x, sizes := self.wire.sizes(len(x), x.device))

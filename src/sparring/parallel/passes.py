@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from sparring.fused.gradients import Gradients, Needs
-from sparring.losses.base import finite
+from sparring.losses.base import at_least_float32
 from sparring.losses.rule import Rule
 from sparring.parallel.slices import Slice
 from sparring.parallel.wire import Wire
 
 CHUNK = 2**24  # logits that are held at once
+BLOCK = 2**15  # classes whose exponentials are
 
 
 class Verdicts(NamedTuple):
@@ -48,7 +49,8 @@ class Strong(NamedTuple):
         mine = slice.local(target)
         peak = logits.amax(1) if logits.shape[1] else logits.new_full((len(logits),), torch.finfo(logits.dtype).min)
         wire.max(peak)
-        total, of_target = wire.sum(torch.stack([(logits - peak[:, None]).exp_().sum(1), _at(logits, mine, peak)]))
+        own = sum(((part - peak[:, None]).exp_().sum(1) for part in logits.split(BLOCK, 1)), torch.zeros_like(peak))
+        total, of_target = wire.sum(torch.stack([own, _at(logits, mine, peak)]))
         log_total = total.log()
         logp_t = of_target - log_total
         tau = self.rule.threshold(logp_t)
@@ -156,8 +158,10 @@ def chunk_rows(n_rows: int, num_classes: int, n_ranks: int, asked: int | None) -
 
 
 def own_logits(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Of the own classes, in float32 at least."""
-    return finite(torch.nn.functional.linear(x, weight, bias))
+    """Of the own classes, in float32 at least, with ±inf at the ends of the range."""
+    logits = torch.nn.functional.linear(x, weight, bias)
+    logits = logits.to(at_least_float32(logits.dtype))
+    return logits.clamp_(torch.finfo(logits.dtype).min, torch.finfo(logits.dtype).max)
 
 
 class Job(NamedTuple):

@@ -60,6 +60,16 @@ def with_gradient(parameter: Any) -> Tensor:
     return own
 
 
+def plain(x: Any) -> Tensor:
+    """A DTensor, such as tensor-parallel layers give, as the whole tensor on every rank; anything else as it is."""
+    if not hasattr(x, "full_tensor"):
+        return x  # type: ignore[no-any-return]
+    from torch.distributed.tensor import Replicate
+
+    whole: Tensor = x.full_tensor(grad_placements=[Replicate()] * x.device_mesh.ndim)
+    return whole
+
+
 def of_rank(x: Tensor, sizes: list[int], wire: Wire) -> Tensor:
     """Of the rows of all ranks those of this one."""
     start = sum(sizes[: wire.rank])
