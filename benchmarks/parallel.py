@@ -267,7 +267,7 @@ def main() -> None:
         return
     sizes, ranks = ((10_000,), (1, 2)) if args.quick else ((100_000, 1_000_000), (1, 2, 4))
     rows = [row for n_classes in sizes for n in ranks for row in launch(n, n_classes, 3 if args.quick else args.repeats)]
-    show(rows, Console(width=130))
+    show(rows, Console(width=170))
     if not (args.quick or args.no_save):
         write({**provenance(__file__, sys.argv[1:], 1), "rows_features": [ROWS, FEATURES], "rows": rows}, RESULT)
 
