@@ -143,6 +143,7 @@ def contestant(name: str, n_classes: int) -> tuple[list[nn.Parameter], Callable[
             head(x, target).backward()
 
         share = float(head.rows(x.detach(), target).won_share())
+        assert abs(share - won) < 0.05, f"meant {won}, made {share}"
         return list(head.parameters()), step, lambda: head.wire.n_bytes, share
     if name == "gathering logits":
         ranks, own = dist.get_world_size(), head.weight.to_local().detach().clone().requires_grad_()  # type: ignore[attr-defined]

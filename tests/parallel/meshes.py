@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from datetime import timedelta
@@ -13,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -66,8 +67,8 @@ def alike(found: list[Tensor], wanted: list[Tensor], what: str) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=lambda text: f"{what}: {text}")
 
 
-def refused(call: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
+def refused(call: Any, words: str, kind: type[Exception] = ValueError) -> None:
+    with pytest.raises(kind, match=re.escape(words)):
         call()
 
 
@@ -92,6 +93,7 @@ def lean(size: int) -> None:
 
 
 def main() -> None:
+    early = ClassParallelHead(H, C)
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank, size = dist.get_rank(), dist.get_world_size()
     wanted = train(encoder(), whole_head(), slice(None))
@@ -123,6 +125,12 @@ def main() -> None:
     net, head = encoder(), ClassParallelHead.from_linear(whole_head().linear, mesh=mesh["class"])
     fully_shard(head, mesh=mesh["data"])
     alike(train(DistributedDataParallel(net), head, half), wanted, "FSDP2 on the head")
+    refused(lambda: head.predict(torch.zeros(2, H)), "FSDP has cut the slice further", RuntimeError)
+    register_fsdp_forward_method(head, "predict")
+    found, looked = head.predict(x_ := torch.randn(5, H, generator=torch.Generator().manual_seed(6)), 2), head.to_linear()(x_).topk(2, 1)
+    assert torch.equal(found.indices, looked.indices)
+    # copies, as of an averaged model
+    assert torch.equal(copy.deepcopy(ClassParallelHead(H, C, mesh=mesh, bias=False)).to_linear()(x_).isfinite(), torch.ones(5, C).bool())
     # a DTensor optimizer state is a slice too; clipping sees the whole
     clipped = train(encoder(), whole_head(), slice(None), clip=0.1)
     head = ClassParallelHead.from_linear(whole_head().linear, inputs="gathered")
@@ -149,6 +157,7 @@ def main() -> None:
     lean(size)
 
     # mistakes
+    refused(lambda: early(torch.zeros(2, H), torch.arange(2)), "init_process_group comes first", RuntimeError)
     head = ClassParallelHead.from_linear(whole_head().linear)
     x, target = batches()[0][0][:, :4].repeat(1, 2), batches()[0][1]
     refused(lambda: head(x[parts], target[parts]), 'pass inputs="gathered"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -69,9 +70,50 @@ def test_in_one_process(tmp_path: Path) -> None:
     assert checkpoints.load(model, optimizer) == 5
     assert all(torch.equal(a, b) for a, b in zip(kept, model.parameters(), strict=True))
     assert float(next(iter(optimizer.state.values()))["step"]) == 1
+    model(torch.ones(1, 3)).sum().backward()
+    fresh = torch.optim.AdamW(model.parameters())
+    assert checkpoints.load(model, fresh) == 5  # although there were gradients
+    assert len(fresh.state) == 2
     checkpoints.save(6, model, optimizer)
     assert checkpoints.steps() == [6]
     with pytest.raises(FileNotFoundError, match="no checkpoint of step 5; there are 6"):
         checkpoints.load(model, optimizer, step=5)
     with pytest.raises(ValueError, match="keep must be a whole number"):
         Checkpoints(tmp_path, keep=0)
+
+
+def test_a_crash_while_a_step_is_saved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, checkpoints = nn.Linear(3, 2), Checkpoints(tmp_path, keep=1)
+    checkpoints.save(5, model)
+    kept = model.weight.detach().clone()
+    real, calls = os.replace, []
+
+    def dies(source: Path, target: Path) -> None:
+        calls.append(source)
+        if len(calls) == 2:  # the old one has been put aside, the new one is not in its place
+            raise KeyboardInterrupt
+        real(source, target)
+
+    with torch.no_grad():
+        model.weight.zero_()
+    monkeypatch.setattr(os, "replace", dies)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(5, model)
+    monkeypatch.setattr(os, "replace", real)
+    assert checkpoints.steps() == []
+    assert checkpoints.load(model) == 5
+    assert torch.equal(model.weight, kept)
+    checkpoints.save(5, model)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+
+
+def test_going_back_drops_what_came_later(tmp_path: Path) -> None:
+    model, checkpoints, told = nn.Linear(3, 2), Checkpoints(tmp_path), {"seen": torch.zeros(1)}
+    for step in (100, 200):
+        checkpoints.save(step, model, told={"seen": torch.full((1,), float(step))})
+    assert checkpoints.load(model, step=100, told=told) == 100
+    assert told["seen"].item() == 100
+    assert checkpoints.save(110, model).is_dir()
+    assert checkpoints.steps() == [100, 110]
+    with pytest.raises(ValueError, match="epoch: expected a dict or a tensor, which can be filled; got int"):
+        checkpoints.load(model, epoch=0)

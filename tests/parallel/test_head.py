@@ -83,6 +83,58 @@ def test_under_autocast_products_are_in_half_precision() -> None:
     assert head.weight.grad.dtype == torch.float32
 
 
+@pytest.mark.parametrize("loss", ["as-softmax", "as-logit", "sparse-softmax"])
+def test_under_autocast_with_class_weights(loss: str) -> None:
+    torch.manual_seed(0)
+    head = ClassParallelHead(4, 30, loss=loss, weight=torch.rand(30))
+    x, target = torch.randn(8, 4, requires_grad=True), torch.arange(8)
+    with torch.autocast("cpu", torch.bfloat16):
+        head(x, target).backward()
+    assert head.bias is not None
+    assert head.bias.grad is not None
+    assert head.bias.grad.isfinite().all()
+
+
+def test_a_target_that_is_far_behind() -> None:
+    layer = nn.Linear(2, 3, bias=False)
+    layer.weight = nn.Parameter(torch.tensor([[1.0, 0], [0, 1], [0, 0]]))
+    head, x = ClassParallelHead.from_linear(layer, loss="as-logit"), torch.tensor([[-50.0, 50]], requires_grad=True)
+    loss = head(x, torch.tensor([0]))
+    loss.backward()
+    assert loss.item() == 100
+    assert x.grad is not None
+    assert x.grad.tolist() == [[-1, 1]]
+
+
+@pytest.mark.parametrize("loss", ["as-softmax", "as-logit", "softmax"])
+def test_nan_is_not_hidden(loss: str) -> None:
+    head, x = ClassParallelHead(4, 9, loss=loss), torch.randn(3, 4)
+    x[1, 1] = torch.nan
+    value = head(x, torch.arange(3))
+    value.backward()
+    assert value.isnan()
+    assert head.weight.grad is not None
+    assert head.weight.grad.isnan().any()
+
+
+def test_the_callers_loss_is_left_alone() -> None:
+    loss = ASSoftmaxLoss(AdaptiveDelta(), weight=torch.arange(1.0, 10))
+    layer, x, target = nn.Linear(4, 9), torch.randn(5, 4), torch.arange(5)
+    first, second = (ClassParallelHead.from_linear(layer, loss=loss) for _ in range(2))
+    assert loss.weight is not None
+    assert first.delta is loss.delta
+    assert torch.equal(first(x, target), second(x, target))
+
+
+def test_class_weights_outlive_the_meta_device() -> None:
+    head = ClassParallelHead(4, 9, device="meta", weight=torch.arange(1.0, 10))
+    head.to_empty(device="cpu")
+    head.reset_parameters()
+    assert head.class_weight is not None
+    assert head.class_weight.tolist() == list(range(1, 10))
+    assert head(torch.randn(3, 4), torch.arange(3)).isfinite()
+
+
 def test_frozen_features_and_frozen_weights() -> None:
     head = ClassParallelHead(4, 9)
     x, target = torch.randn(6, 4), torch.arange(6)
@@ -110,6 +162,8 @@ def test_no_rows_at_all() -> None:
         (lambda: ClassParallelHead(4, 9, loss="entmax15"), "no class-parallel form of entmax15; there is one of as-logit, as-softmax"),
         (lambda: ClassParallelHead(4, 9, loss=nn.CrossEntropyLoss()), "no class-parallel form of CrossEntropyLoss"),  # type: ignore[arg-type]
         (lambda: ClassParallelHead(4, 9, delta=1.5), "delta must lie in"),
+        (lambda: ClassParallelHead(4, 9, delta=0.1, loss="softmax"), '"softmax" has no setting delta'),
+        (lambda: ClassParallelHead(4, 9, delta=0.9, loss=ASSoftmaxLoss(0.1)), "delta: give it to the loss, as-softmax"),
         (lambda: ClassParallelHead(4, 9, weight=torch.ones(8)), r"weight has shape \(8,\), expected \(9,\)"),
         (lambda: ClassParallelHead(4, 9)(torch.zeros(2, 5), torch.zeros(2).long()), r"expected \(…, 4\) features, not logits"),
         (lambda: ClassParallelHead(4, 9)(torch.zeros(2, 4), torch.tensor([0, 9])), "target 9 is out of range for 9 classes"),

@@ -52,7 +52,7 @@ def defaults(name: str, kind: str | None = None) -> Defaults:
         return Defaults(10, 1e-3, 1)
     if name in SCRATCH:
         return Defaults(8, 3e-3, 4) if name == "tiny" else Defaults(15, 2e-3, 1)
-    return Defaults(5, {"efficientnet-lite0": 1e-3, "resemblyzer": 1e-3}.get(name, 3e-4 if name in WHEELS else 5e-5), 1)
+    return Defaults(5, {"efficientnet-lite0": 5e-5, "resemblyzer": 1e-3}.get(name, 3e-4 if name in WHEELS else 5e-5), 1)
 
 
 class Built(NamedTuple):

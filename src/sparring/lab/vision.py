@@ -6,7 +6,7 @@ Each is a Hugging Face class, so that it saves and loads as such, with the `Pixe
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,7 @@ class LiteForImageClassification(PreTrainedModel):
 
     config_class = LiteConfig
     main_input_name = "pixel_values"
+    faster: ClassVar[dict[str, float]] = {"network._fc": 100.0}  # a new layer on features to be kept: at one rate for both, neither learns
 
     def __init__(self, config: LiteConfig) -> None:
         super().__init__(config)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from sparring.checks import check_count
@@ -24,7 +24,8 @@ class Checkpoints:
     """A folder of checkpoints, one folder a step, written by torch.distributed.checkpoint: any tool that reads those reads them.
 
     A checkpoint is written beside (``step-….part``) and renamed once every rank has written its part, so a folder with a proper name is
-    whole. The last ``keep`` stay. All ranks call `save` and `load`; the folder is one that all of them see.
+    whole. The last ``keep`` stay; those of later steps, left by a run that went on otherwise, go. All ranks call `save` and `load`; the
+    folder is one that all of them see.
 
         checkpoints = Checkpoints("run/checkpoints")
         first = checkpoints.load(model, optimizer)         # 0 where there is none yet
@@ -45,12 +46,12 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, model: nn.Module, optimizer: Optimizer | None = None, **more: Any) -> Path:
-        """After ``step`` steps. ``more``: further states, tensors or plain values, that `load` gives back."""
+        """After ``step`` steps. ``more``: further dicts or tensors, which `load` fills."""
         from torch.distributed.checkpoint.state_dict_saver import save
 
         part, whole = self.path(step).with_suffix(".part"), self.path(step)
         if _first():
-            shutil.rmtree(part, ignore_errors=True)
+            self._tidy()
             part.mkdir(parents=True)
         _wait()
         with warnings.catch_warnings():
@@ -58,26 +59,42 @@ class Checkpoints:
             save(_state(model, optimizer, more), checkpoint_id=part, no_dist=not is_initialized())
         _wait()
         if _first():
-            shutil.rmtree(whole, ignore_errors=True)
+            if whole.exists():
+                os.replace(whole, whole.with_suffix(".old"))  # until the next line it is the last good one
             os.replace(part, whole)
-            for old in self.steps()[: -self.keep]:
-                shutil.rmtree(self.path(old))
+            there = self.steps()
+            for other in (*there[there.index(step) + 1 :], *there[: there.index(step) + 1][: -self.keep]):
+                os.replace(self.path(other), self.path(other).with_suffix(".gone"))
+            self._tidy()
         _wait()
         return whole
+
+    def _tidy(self) -> None:
+        """What a crash may have left: one that was about to be replaced comes back, halves go."""
+        for old in self.folder.glob("step-*.old"):
+            if not old.with_suffix("").exists():
+                os.replace(old, old.with_suffix(""))
+        for left in self.folder.glob("step-*.*"):
+            if left.suffix in (".part", ".old", ".gone"):
+                shutil.rmtree(left)
 
     def load(self, model: nn.Module, optimizer: Optimizer | None = None, *, step: int | None = None, **more: Any) -> int:
         """Model and optimizer go on from the last checkpoint, or from that of a step; returns its step, 0 where there is none.
 
-        ``more``: states as in `save`, filled in place where they are dicts."""
+        ``more``: dicts and tensors as in `save`, filled in place. Gradients are dropped."""
         from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
         from torch.distributed.checkpoint.state_dict_loader import load
 
-        there = self.steps()
+        if wrong := [name for name, value in more.items() if not isinstance(value, (dict, Tensor))]:
+            raise ValueError(f"{wrong[0]}: expected a dict or a tensor, which can be filled; got {type(more[wrong[0]]).__name__}")
+        there = self._agreed()
         if step is None and not there:
             return 0
         step = there[-1] if step is None else step
         if step not in there:
             raise FileNotFoundError(f"{self.folder}: no checkpoint of step {step}; there are {', '.join(map(str, there)) or 'none'}")
+        if optimizer is not None:
+            optimizer.zero_grad(set_to_none=True)  # with gradients there, torch would leave the optimizer's state out
         state = _state(model, optimizer, more)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -89,6 +106,15 @@ class Checkpoints:
             if isinstance(value, dict):
                 value.update(state[name])
         return step
+
+    def _agreed(self) -> list[int]:
+        """The steps there are, as the first rank sees them: a shared folder may not look the same to all at once."""
+        if _first():
+            self._tidy()
+        found = [self.steps() if _first() else []]
+        if is_initialized():
+            dist.broadcast_object_list(found, 0)
+        return found[0]
 
 
 def _state(model: nn.Module, optimizer: Optimizer | None, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
     """As torch's, for plain parameters beside those of a `ClassParallelHead`: the norm is over all ranks' slices, and the same everywhere.
     Torch's own refuses the two together, and of slices alone each rank would see a norm of its own."""
-    grads = [each.grad for each in parameters if each.grad is not None]
+    grads = [each.grad for each in ([parameters] if isinstance(parameters, Tensor) else parameters) if each.grad is not None]
     squares = [_square(grad) for grad in grads]
     norm = torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
     factor = (max_norm / (norm + 1e-6)).clamp(max=1)

@@ -7,6 +7,7 @@ What goes over the wire depends on rows and features, never on the number of cla
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ from sparring.parallel.autograd import OwnRows, ParallelRows
 from sparring.parallel.passes import Job, Pass, Strong, Top, chunk_rows, own_logits, top_of_all
 from sparring.parallel.placing import device_of, meet, of_rank, own_slice, parameter, plain, with_gradient
 from sparring.parallel.slices import Slice, initialise
+from sparring.parallel.wire import several
 from sparring.rows import RowLosses
 
 INPUTS = ("replicated", "gathered")
@@ -44,9 +46,9 @@ class ClassParallelHead(CarriesLoss):
 
     Args:
         in_features, num_classes, bias, device, dtype: of the linear layer. A rank holds ⌈num_classes / ranks⌉ classes, the last ones fewer.
-        delta: of AS-Softmax, or a schedule; 1 is plain softmax.
-        loss: another loss in its place, or its name: "softmax", "as-softmax", "as-logit" or "sparse-softmax". Class weights,
-            ``ignore_index`` and ``reduction`` are its; or give them here.
+        delta: of AS-Softmax, 0.3 or a schedule; 1 is plain softmax.
+        weight, ignore_index, reduction: of the loss, as in nn.CrossEntropyLoss.
+        loss: another loss by name, "softmax", "as-logit" or "sparse-softmax"; or a loss with settings of its own.
         group: the ranks that share the classes; None: all.
         mesh: in place of a group, a DeviceMesh: of one dimension, the classes; or of two, data × classes: then the slices are copied
             over the data dimension, and their gradients averaged over it.
@@ -68,19 +70,20 @@ class ClassParallelHead(CarriesLoss):
     weight: nn.Parameter
     bias: nn.Parameter | None
     class_weight: Tensor | None
+    _class_weight: Tensor | None
 
     def __init__(
         self,
         in_features: int,
         num_classes: int,
-        delta: float | DeltaSchedule = 0.3,
+        delta: float | DeltaSchedule | None = None,
         bias: bool = True,
         group: Any = None,
         *,
         loss: Loss | str | None = None,
         weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
+        ignore_index: int | None = None,
+        reduction: str | None = None,
         mesh: Any = None,
         inputs: str = "replicated",
         averaged: bool = True,
@@ -94,7 +97,7 @@ class ClassParallelHead(CarriesLoss):
             raise ValueError(f"inputs must be one of {', '.join(INPUTS)}; got {inputs!r}")
         self.inputs, self.averaged = inputs, averaged
         self.chunk_rows = None if chunk_rows is None else check_count("chunk_rows", chunk_rows)
-        self.loss = _loss(loss, delta, weight, ignore_index, reduction)
+        self.loss = _loss(loss, delta=delta, weight=weight, ignore_index=ignore_index, reduction=reduction)
         class_weight = self.loss.weight
         self.loss.weight = None  # a rank has its own
         if class_weight is not None and class_weight.shape != (num_classes,):
@@ -102,9 +105,9 @@ class ClassParallelHead(CarriesLoss):
         self.wire, self.replicas, self.mesh = meet(group, mesh, device)
         self.slice = Slice.of(num_classes, self.wire.rank, self.wire.size)
         device = device_of(device, self.mesh)
-        self.register_buffer(
-            "class_weight", None if class_weight is None else class_weight[slice(*self.slice)].to(device), persistent=False
-        )
+        own = None if class_weight is None else class_weight[slice(*self.slice)].detach().clone()
+        self._class_weight = own  # outlives a meta device
+        self.register_buffer("class_weight", None if own is None else own.to(device), persistent=False)
         self.weight = parameter(torch.empty(self.slice.size, in_features, device=device, dtype=dtype), num_classes, self.mesh)
         self.register_parameter(
             "bias", parameter(torch.empty(self.slice.size, device=device, dtype=dtype), num_classes, self.mesh) if bias else None
@@ -121,14 +124,27 @@ class ClassParallelHead(CarriesLoss):
             first = first.to(self.mesh.device_type)
             for wire in (self.wire, self.replicas):
                 first = wire.gather(first)[0]
-        weight, bias = own_slice(self.weight), None if self.bias is None else own_slice(self.bias)
+        weight, bias = self._own()
         if not weight.is_meta:
-            initialise(weight.detach(), None if bias is None else bias.detach(), self.slice, int(first))
+            if self.class_weight is not None and self._class_weight is not None:
+                self.class_weight.copy_(self._class_weight)
+            initialise(weight, bias, self.slice, int(first))
+
+    def _own(self) -> tuple[Tensor, Tensor | None]:
+        """This rank's slices, without autograd."""
+        weight, bias = own_slice(self.weight), None if self.bias is None else own_slice(self.bias)
+        if len(weight) != self.slice.size:
+            raise RuntimeError(
+                f"of {self.slice.size} classes {len(weight)} are here: FSDP has cut the slice further. reset_parameters comes before"
+                ' fully_shard; for others: torch.distributed.fsdp.register_fsdp_forward_method(head, "predict"), and "rows"'
+            )
+        return weight, bias
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, **settings: Any) -> ClassParallelHead:
         """With the weights of a layer that every rank has: each takes its slice."""
-        like = {"device": linear.weight.device, "dtype": linear.weight.dtype, "bias": linear.bias is not None}
+        device = None if linear.weight.is_cpu else linear.weight.device  # where the group talks
+        like = {"device": device, "dtype": linear.weight.dtype, "bias": linear.bias is not None}
         made = cls(linear.in_features, linear.out_features, **{**like, **settings})
         with torch.no_grad():
             for own, whole in ((made.weight, linear.weight), (made.bias, linear.bias)):
@@ -148,7 +164,8 @@ class ClassParallelHead(CarriesLoss):
     # ------------------------------------------------------------ the loss
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss: a scalar, equal on all ranks; with reduction="none" the losses of this rank's targets, in their shape."""
+        """The loss: a scalar, equal on all ranks; with reduction="none" the losses of this rank's targets, in their shape: what ranks
+        with gathered inputs make of them is added up, so divide by the rows of all. All ranks call it, as they do `rows` and `predict`."""
         rows, own = self._rows(input, target)
         if self.reduction == "none" and self.inputs == "gathered":
             of_own = None if rows.weight is None else of_rank(rows.weight, own, self.wire)
@@ -156,7 +173,8 @@ class ClassParallelHead(CarriesLoss):
         return reduce(rows, self.reduction, input, target.shape)
 
     def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        """The unreduced story, the same on all ranks: of gathered inputs the rows of all of them, in the order of ranks."""
+        """The unreduced story, the same on all ranks: of gathered inputs the rows of all of them, in the order of ranks. A loss made
+        of it has to be the same on all ranks, too."""
         return self._rows(input, target)[0]
 
     def _rows(self, input: Tensor, target: Tensor) -> tuple[RowLosses, list[int]]:
@@ -170,6 +188,7 @@ class ClassParallelHead(CarriesLoss):
         dtype = torch.get_autocast_dtype(x.device.type) if under_autocast(x) and x.dtype != torch.float64 else x.dtype
         of_rows = self._of_rows(safe[there], at_least_float32(dtype))
         job = Job(self._pass(), self.slice, self.wire, chunk_rows(len(there), self.num_classes, self.wire.size, self.chunk_rows))
+        self._own()
         weight, bias = with_gradient(self.weight), None if self.bias is None else with_gradient(self.bias)
         ahead = torch.is_grad_enabled() and self.reduction != "none"
         needs = Needs(*(ahead and each is not None and each.requires_grad for each in (x, weight, bias)))
@@ -202,11 +221,16 @@ class ClassParallelHead(CarriesLoss):
 
     def _meet(self, x: Tensor, target: Tensor) -> list[int]:
         """Rows of each rank. The first time ranks tell each other whether they are used as they have to be."""
+        if self.mesh is None and several():
+            raise RuntimeError(
+                "the head was made before torch.distributed was at work, and has all classes: init_process_group comes first"
+            )
         sizes = self.wire.sizes(len(x), x.device) if self.inputs == "gathered" else [len(x)] * self.wire.size
         if not self._checked and self.wire.size > 1:
             self._checked = True
             weight = own_slice(self.weight).detach()
-            mark = weight.double().sum() if len(weight) else weight.new_tensor(torch.nan, dtype=torch.double)
+            some = len(weight) > 0 and weight.min() != weight.max()  # slices that are all one number tell nothing
+            mark = weight.double().sum() if some else weight.new_tensor(torch.nan, dtype=torch.double)
             seen = self.wire.gather(torch.stack([mark, torch.tensor(float(len(x)), device=x.device), target.double().sum()]))
             if self.inputs == "replicated" and len(seen[:, 1:].unique(dim=0)) > 1:
                 raise ValueError(
@@ -214,7 +238,7 @@ class ClassParallelHead(CarriesLoss):
                     '"replicated": pass inputs="gathered" where every rank brings a batch of its own'
                 )
             marks = seen[:, 0][~seen[:, 0].isnan()]
-            if len(marks) > 1 and len(marks.unique()) == 1 and float(marks[0]) != 0:
+            if len(marks) > 1 and len(marks.unique()) == 1:
                 raise ValueError("all ranks hold the same weights, not slices: was the head wrapped in DDP? Wrap the encoder alone")
         return sizes
 
@@ -231,7 +255,7 @@ class ClassParallelHead(CarriesLoss):
         x = input.reshape(-1, self.in_features)
         if self.inputs == "gathered":
             x = self.wire.gather_rows(x, sizes := self.wire.sizes(len(x), x.device))
-        weight, bias = own_slice(self.weight), None if self.bias is None else own_slice(self.bias)
+        weight, bias = self._own()
         step = chunk_rows(len(x), self.num_classes, self.wire.size, self.chunk_rows)
         parts = [top_of_all(own_logits(part, weight, bias), k, self.wire, self.slice) for part in x.split(step)]
         values, indices = (torch.cat(each) for each in zip(*parts, strict=True))
@@ -249,14 +273,18 @@ class ClassParallelHead(CarriesLoss):
         )
 
 
-def _loss(loss: Loss | str | None, delta: float | DeltaSchedule, weight: Tensor | None, ignore_index: int, reduction: str) -> ClassLoss:
-    given = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
-    if loss is None:
-        return ASSoftmaxLoss(delta, weight, ignore_index, reduction)
-    if isinstance(loss, str):
-        loss = make_loss(loss, **({"delta": delta} if loss == "as-softmax" else {}), **given)
+def _loss(loss: Loss | str | None, **given: Any) -> ClassLoss:
+    """A loss of the head's own. What is None was not given."""
+    given = {name: value for name, value in given.items() if value is not None}
+    if loss is None or isinstance(loss, str):
+        loss = make_loss(loss or ASSoftmaxLoss.name, **given)
+        given = {}
     known = [ASSoftmaxLoss.name, SparseSoftmaxLoss.name, "softmax", "as-logit"]
     if not isinstance(loss, ClassLoss) or loss.name not in known:
         name = loss.name if isinstance(loss, Loss) else type(loss).__name__
         raise ValueError(f"no class-parallel form of {name}; there is one of {', '.join(sorted(known))}")
-    return loss
+    if given:
+        raise ValueError(f"{', '.join(given)}: give it to the loss, {loss.name}, which came as an object")
+    made = copy.copy(loss)  # its class weights are going to be cut up; a schedule of δ stays the one that was given
+    made._buffers = dict(loss._buffers)
+    return made

@@ -62,7 +62,7 @@ class Strong(NamedTuple):
             logp = (logits[contested] - peak[contested, None]).sub_(log_total[contested, None])
             stays = _set(logp >= tau[contested, None], mine[contested], False)  # the target is no opponent of its own
             kept, n = wire.sum(torch.stack([logp.exp_().mul_(stays).sum(1), stays.sum(1).to(logp.dtype)]))
-            value[contested] = (kept * (-logp_t[contested]).exp()).log1p()
+            value[contested] = torch.nn.functional.softplus(kept.log() - logp_t[contested])  # log(p_t + kept) − log p_t
             mass[contested] = value[contested] + logp_t[contested]
             active[contested] = n > 0
         return Verdicts(torch.where(active, value, 0), active, (peak, log_total, mass, tau))
@@ -71,7 +71,7 @@ class Strong(NamedTuple):
         peak, log_total, mass, tau = verdicts.rest
         mine = slice.local(target)
         contested = (verdicts.active & (tau > -torch.inf)).nonzero().squeeze(1)
-        plain = (verdicts.active & (tau == -torch.inf)).nonzero().squeeze(1)
+        plain = (verdicts.active & ~(tau > -torch.inf)).nonzero().squeeze(1)  # and rows of NaN, which stay NaN
         if len(contested):
             logp = (logits[contested] - peak[contested, None]).sub_(log_total[contested, None])
             stays = _set(logp >= tau[contested, None], mine[contested], True)
@@ -185,17 +185,18 @@ def solve(
     known: Verdicts | None = None,
 ) -> tuple[Verdicts, tuple[Tensor, Tensor, Tensor]]:
     """Verdicts on all rows, and the own part of the gradients of Σ coefficient·value; with ``known`` verdicts only those, and silently."""
-    gradients = Gradients(x, weight, coefficient, needs)
-    found: list[Verdicts] = []
-    rows = torch.arange(len(x), device=x.device)
-    for part in (rows if known is None else rows[known.active]).split(job.step):
-        logits, of_them = own_logits(x[part], weight, bias), target[part]
-        verdicts = job.how.look(logits, of_them, job.wire, job.slice) if known is None else _take(known, part)
-        found.append(verdicts)
-        if any(needs):
-            for block in job.how.blocks(logits, of_them, verdicts, job.slice):
-                gradients.add(part[block.rows], block.columns, block.grad)
-    return known or _join(found), gradients.all()
+    with torch.autocast(x.device.type, enabled=False):
+        gradients = Gradients(x, weight, coefficient, needs)
+        found: list[Verdicts] = []
+        rows = torch.arange(len(x), device=x.device)
+        for part in (rows if known is None else rows[known.active]).split(job.step):
+            logits, of_them = own_logits(x[part], weight, bias), target[part]
+            verdicts = job.how.look(logits, of_them, job.wire, job.slice) if known is None else _take(known, part)
+            found.append(verdicts)
+            if any(needs):
+                for block in job.how.blocks(logits, of_them, verdicts, job.slice):
+                    gradients.add(part[block.rows], block.columns, block.grad)
+        return known or _join(found), gradients.all()
 
 
 def _take(verdicts: Verdicts, rows: Tensor) -> Verdicts:

@@ -24,9 +24,11 @@ def meet(group: Any, mesh: Any, device: Any) -> tuple[Wire, Wire, Any]:
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
 
-    kind = torch.device(device).type if device is not None else "cuda" if "nccl" in dist.get_backend(group) else "cpu"
+    kind = torch.device("meta" if device is None else device).type
+    if kind == "meta":  # where the group talks
+        kind = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
     world: Any = dist.group.WORLD
-    return Wire(group), alone(), DeviceMesh.from_group(world if group is None else group, "cpu" if kind == "meta" else kind)
+    return Wire(group), alone(), DeviceMesh.from_group(world if group is None else group, kind)
 
 
 def device_of(device: Any, mesh: Any) -> torch.device | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,11 @@ from torch import Tensor
 def is_initialized() -> bool:
     """Whether there are processes to talk to at all."""
     return dist.is_available() and dist.is_initialized()
+
+
+def several() -> bool:
+    """Whether there is more than one process."""
+    return is_initialized() and dist.get_world_size() > 1
 
 
 class Wire:
@@ -28,6 +34,9 @@ class Wire:
         if self.rank < 0:
             raise ValueError("this rank is not in the group: make the head on the ranks of the group only")
         self.n_bytes = self.n_calls = 0
+
+    def __deepcopy__(self, memo: Any) -> Wire:
+        return copy.copy(self)  # the group is the same one
 
     def sum(self, x: Tensor) -> Tensor:
         """Σ over ranks, in place."""
