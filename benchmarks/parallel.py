@@ -230,24 +230,41 @@ def launch(ranks: int, n_classes: int, repeats: int) -> list[dict[str, Any]]:
     return [{"classes": n_classes, "ranks": ranks, "contestant": name, **row} for name, row in json.loads(lines[0][7:]).items()]
 
 
-def show(rows: list[dict[str, Any]], console: Console) -> None:
-    for n_classes in dict.fromkeys(row["classes"] for row in rows):
-        table = Table(title=f"{n_classes:,} classes, {ROWS} rows of {FEATURES} features")
-        columns = ("", "ranks", "kept MB", "model", "extra MB", "sent KB", "model", "seen KB", "seconds", "model", "against unsharded")
-        for column in columns:
-            table.add_column(column, justify="right" if column else "left")
-        mine = [row for row in rows if row["classes"] == n_classes]
-        base = next(row["seconds"] for row in mine if row["contestant"] == "unsharded")
-        one = {row["contestant"]: row["seconds"] for row in mine if row["ranks"] == 1}
-        for row in mine:
-            ours, ranks, seconds = row["contestant"].startswith("class-parallel"), row["ranks"], row["seconds"]
-            kept, sent = model_kept(n_classes, FEATURES, ranks), model_sent(ROWS, FEATURES, ranks)
-            time_ = one[row["contestant"]] / min(ranks, os.cpu_count() or 1) if ours else None  # ranks beyond the cores take turns
-            table.add_row(
+COLUMNS = ("", "ranks", "kept MB", "model", "extra MB", "sent KB", "model", "seen KB", "seconds", "model", "against unsharded")
+
+
+def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Of one number of classes: what was measured, and beside it what the model says."""
+    base = next(row["seconds"] for row in rows if row["contestant"] == "unsharded")
+    one = {row["contestant"]: row["seconds"] for row in rows if row["ranks"] == 1}
+    found = []
+    for row in rows:
+        ours, ranks, seconds = row["contestant"].startswith("class-parallel"), row["ranks"], row["seconds"]
+        kept, sent = model_kept(row["classes"], FEATURES, ranks), model_sent(ROWS, FEATURES, ranks)
+        time_ = one[row["contestant"]] / min(ranks, os.cpu_count() or 1) if ours else None  # ranks beyond the cores take turns
+        found.append(
+            [
                 *(row["contestant"], str(ranks), f"{row['kept'] / 1e6:.1f}", f"{kept / 1e6:.1f}", f"{row['extra'] / 1e6:.0f}"),
                 *(f"{row['sent'] / 1e3:,.1f}", f"{sent / 1e3:,.1f}" if ours else "", f"{row['seen'] / 1e3:,.0f}", f"{seconds:.3f}"),
                 *("" if time_ is None else f"{time_:.3f}", f"{seconds / base:.2f}"),
-            )
+            ]
+        )
+    return found
+
+
+def show(rows: list[dict[str, Any]], console: Console, *, markdown: bool = False) -> None:
+    for n_classes in dict.fromkeys(row["classes"] for row in rows):
+        lines = cells([row for row in rows if row["classes"] == n_classes])
+        if markdown:
+            head = [f"{n_classes:,} classes", *COLUMNS[1:]]
+            rule = ["---", *("---:" for _ in COLUMNS[1:])]
+            print("\n" + "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines]))
+            continue
+        table = Table(title=f"{n_classes:,} classes, {ROWS} rows of {FEATURES} features")
+        for column in COLUMNS:
+            table.add_column(column, justify="right" if column else "left")
+        for line in lines:
+            table.add_row(*line)
         console.print(table)
 
 
@@ -255,6 +272,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--clusters", action="store_true")
+    parser.add_argument("--markdown", action="store_true", help="no runs: the tables of the result there is")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--no-save", action="store_true")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
@@ -265,6 +283,9 @@ def main() -> None:
         return
     if args.clusters:
         clusters(Console(width=130))
+        return
+    if args.markdown:
+        show(json.loads(RESULT.read_text())["rows"], Console(), markdown=True)
         return
     sizes, ranks = ((10_000,), (1, 2)) if args.quick else ((100_000, 1_000_000), (1, 2, 4))
     rows = [row for n_classes in sizes for n in ranks for row in launch(n, n_classes, 3 if args.quick else args.repeats)]
