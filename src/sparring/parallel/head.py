@@ -187,7 +187,7 @@ class ClassParallelHead(CarriesLoss):
         there = valid.nonzero().squeeze(1)
         dtype = torch.get_autocast_dtype(x.device.type) if under_autocast(x) and x.dtype != torch.float64 else x.dtype
         of_rows = self._of_rows(safe[there], at_least_float32(dtype))
-        job = Job(self._pass(), self.slice, self.wire, chunk_rows(len(there), self.num_classes, self.wire.size, self.chunk_rows))
+        job = Job(self._pass(), self.slice, self.wire, self._step(len(there)))
         self._own()
         weight, bias = with_gradient(self.weight), None if self.bias is None else with_gradient(self.bias)
         ahead = torch.is_grad_enabled() and self.reduction != "none"
@@ -198,6 +198,9 @@ class ClassParallelHead(CarriesLoss):
         if of_rows is not None:
             rows = rows._replace(weight=torch.zeros_like(found).index_copy(0, there, of_rows))
         return rows, sizes
+
+    def _step(self, n_rows: int) -> int:
+        return chunk_rows(n_rows, self.num_classes, self.in_features, self.wire.size, self.chunk_rows)
 
     def _of_rows(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
         """The class weights of targets: each rank tells those that it has."""
@@ -256,7 +259,7 @@ class ClassParallelHead(CarriesLoss):
         if self.inputs == "gathered":
             x = self.wire.gather_rows(x, sizes := self.wire.sizes(len(x), x.device))
         weight, bias = self._own()
-        step = chunk_rows(len(x), self.num_classes, self.wire.size, self.chunk_rows)
+        step = self._step(len(x))
         parts = [top_of_all(own_logits(part, weight, bias), k, self.wire, self.slice) for part in x.split(step)]
         values, indices = (torch.cat(each) for each in zip(*parts, strict=True))
         if self.inputs == "gathered":

@@ -19,7 +19,7 @@ from sparring.losses.rule import Rule
 from sparring.parallel.slices import Slice
 from sparring.parallel.wire import Wire
 
-CHUNK = 2**24  # logits that are held at once
+CHUNK = 2**24  # logits that are held at once, at least
 BLOCK = 2**15  # classes whose exponentials are
 
 
@@ -152,9 +152,10 @@ def _less_one(grad: Tensor, place: Tensor) -> Tensor:
     return grad
 
 
-def chunk_rows(n_rows: int, num_classes: int, n_ranks: int, asked: int | None) -> int:
-    """Rows of a chunk, the same on all ranks."""
-    return max(1, min(n_rows, asked or CHUNK // max(1, -(-num_classes // n_ranks))))
+def chunk_rows(n_rows: int, num_classes: int, n_features: int, n_ranks: int, asked: int | None) -> int:
+    """Rows of a chunk, the same on all ranks: 64 MB of logits, or three fifths of what the weights take, for the products to be worth their
+    passes over these."""
+    return max(1, min(n_rows, asked or max(CHUNK // -(-num_classes // n_ranks), 3 * n_features // 5)))
 
 
 def own_logits(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
