@@ -74,7 +74,7 @@ def main() -> None:
     whole = head.to_linear() if args.folder else None
     if rank == 0:
         print(
-            f"{len(classes):,} classes on {size} rank(s): {right[0] / right[2]:.1%} right, {right[1] / right[2]:.1%} among the first five"
+            f"{head.num_classes:,} classes on {size} rank(s): {right[0] / right[2]:.1%} right, {right[1] / right[2]:.1%} among the first five"
         )
         if whole is not None:
             torch.save({"encoder": encoder.module.state_dict(), "head": whole.state_dict()}, Path(args.folder) / "model.pt")
