@@ -73,9 +73,8 @@ def main() -> None:
     dist.all_reduce(right)
     whole = head.to_linear() if args.folder else None
     if rank == 0:
-        print(
-            f"{head.num_classes:,} classes on {size} rank(s): {right[0] / right[2]:.1%} right, {right[1] / right[2]:.1%} among the first five"
-        )
+        shares = right[:2] / right[2]
+        print(f"{head.num_classes:,} classes on {size} rank(s): {shares[0]:.1%} right, {shares[1]:.1%} among the first five")
         if whole is not None:
             torch.save({"encoder": encoder.module.state_dict(), "head": whole.state_dict()}, Path(args.folder) / "model.pt")
     print(f"rank {rank}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most", flush=True)
