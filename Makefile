@@ -26,7 +26,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 pytest: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile  # a file's tests share what they train
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder  # a file's tests share what they train
 
 # in an environment of its own: other packages follow the release
 integrations: OTHER := build/transformers-$(TRANSFORMERS)

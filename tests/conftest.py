@@ -13,6 +13,16 @@ collect_ignore = ["check_wheel.py"]  # `make wheel` runs it in an environment of
 settings.register_profile("sparring", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("sparring")
 
+FIRST = (  # files that start processes or train much: with several workers nobody is to wait for them at the end
+    *("study/test_studies.py", "integrations/test_examples.py", "test_package.py", "parallel/", "integrations/test_hf.py", "test_cli.py"),
+    *("lab/test_runner.py", "lab/test_jobs.py", "test_report_browser.py", "test_catalogues.py", "test_strong_triton.py"),
+    *("integrations/test_lightning.py", "training/test_replicas.py", "training/test_resume.py", "_benchmark.py"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((i for i, name in enumerate(FIRST) if name in item.nodeid), len(FIRST)))
+
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:

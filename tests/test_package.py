@@ -66,7 +66,7 @@ def test_readme_names_every_loss() -> None:
 def test_the_demo_of_the_makefile_runs(tmp_path: Path) -> None:
     """The very command, at a small size."""
     line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "/sparring compare" in line)
-    words = line.replace("$(JOBS)", "2").split()[1:]
+    words = line.replace("$(JOBS)", "1").split()[1:]
     small = ["--n-train", "200", "--n-dev", "50", "--n-test", "50", "--epochs", "1", "--out", str(tmp_path)]
     out = subprocess.run([sys.executable, "-m", "sparring.cli", *words, *small], capture_output=True, text=True, check=True).stdout
     for name in ("softmax", "as-softmax delta=0.3"):

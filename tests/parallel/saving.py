@@ -29,7 +29,7 @@ def main() -> None:
     net = DistributedDataParallel(nn.Linear(4, H))
     model = nn.ModuleDict({"net": net, "head": ClassParallelHead(H, C, delta=AdaptiveDelta(), inputs="gathered")})
     optimizer = torch.optim.AdamW([{"params": net.parameters()}, {"params": model["head"].parameters()}], 0.05)
-    checkpoints, told = Checkpoints(folder), {"seen": 0}
+    checkpoints, told = Checkpoints(folder, keep=4), {"seen": 0}
     assert checkpoints.load(model, optimizer, told=told) == int(first)
     assert told["seen"] == int(first)
     for step in range(int(first), int(last)):
@@ -40,8 +40,9 @@ def main() -> None:
         optimizer.zero_grad()
         checkpoints.save(step + 1, model, optimizer, told={"seen": step + 1})
     if more:  # one rank dies when its part is written, and before the whole is
+        wait = dist.barrier
         if rank == size - 1:
-            torch.distributed.barrier = lambda *_: os._exit(9) if list(Path(folder).glob("*.part/*.distcp")) else None  # type: ignore[assignment]
+            dist.barrier = lambda *_: os._exit(9) if list(Path(folder).glob("*.part/*.distcp")) else wait()  # type: ignore[assignment]
         checkpoints.save(int(last) + 1, model, optimizer, told={"seen": int(last) + 1})
     whole = model["head"].to_linear()
     if rank == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,9 +27,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def half_way(undisturbed: Path, folder: Path) -> None:
+    """As it was after three steps."""
+    shutil.copytree(Checkpoints(undisturbed).path(3), Checkpoints(folder).path(3))
+
+
 def test_saved_with_three_ranks_and_gone_on_with_by_two(undisturbed: Path, tmp_path: Path) -> None:
-    run(3, "tests.parallel.saving", str(tmp_path), "0", "3")
-    assert Checkpoints(tmp_path).steps() == [2, 3]  # the last two stay
+    assert Checkpoints(undisturbed).steps() == [3, 4, 5, 6]  # the last four stay
+    half_way(undisturbed, tmp_path)
     run(2, "tests.parallel.saving", str(tmp_path), "3", "6")
     for a, b in zip(weights(undisturbed, 3), weights(tmp_path, 2), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
@@ -44,11 +50,12 @@ def test_a_checkpoint_is_read_as_one_plain_tensor(undisturbed: Path) -> None:
 
 
 def test_a_rank_that_dies_while_saving_loses_nothing_of_the_last_one(undisturbed: Path, tmp_path: Path) -> None:
-    command = [*torchrun(3), "-m", "tests.parallel.saving", str(tmp_path), "0", "3", "die"]
+    half_way(undisturbed, tmp_path)
+    command = [*torchrun(3), "-m", "tests.parallel.saving", str(tmp_path), "3", "3", "die"]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert done.returncode != 0
     assert list(tmp_path.glob("*.part"))  # it was under way
-    assert Checkpoints(tmp_path).steps() == [2, 3]
+    assert Checkpoints(tmp_path).steps() == [3]
     run(3, "tests.parallel.saving", str(tmp_path), "3", "6")
     assert not list(tmp_path.glob("*.part"))
     for a, b in zip(weights(undisturbed, 3), weights(tmp_path, 3), strict=True):

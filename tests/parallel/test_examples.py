@@ -1,4 +1,4 @@
-"""The examples that are for several processes, started as their first lines say."""
+"""The example of data-parallel training, started as its first lines say; test_faults.py starts the other one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,3 @@ def test_ddp(launch: list[str], engine: str, tmp_path: Path) -> None:
     told = re.findall(r"rank (\d) of 2: dev accuracy (\S+)%, weights (\S+)", out)
     assert sorted(rank for rank, *_ in told) == ["0", "1"]
     assert told[0][1:] == told[1][1:]
-
-
-def test_class_parallel(tmp_path: Path) -> None:
-    """On three ranks, which do not divide the classes."""
-    command = [*torchrun(3), str(ROOT / "examples" / "class_parallel.py"), "--steps", "50", "--names", "1200", "--batch", "32"]
-    out = start(command, tmp_path)
-    assert re.search(r"^step 50: loss \d+\.\d+, \d+% won$", out, re.M)
-    assert re.search(r"^[\d,]+ classes on 3 rank\(s\): \S+% right, \S+% among the first five$", out, re.M)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,7 +53,9 @@ def test_killed_and_restarted_it_ends_with_the_same_weights(tmp_path: Path) -> N
     assert "right" in out
     assert "SIGKILL" in error or str(victim) in error  # torchrun saw it
     whole = [*torchrun(2), *EXAMPLE, "--folder", str(tmp_path / "whole")]
-    subprocess.run(whole, env=ENVIRONMENT, capture_output=True, check=True, timeout=300)
+    told = subprocess.run(whole, env=ENVIRONMENT, capture_output=True, check=True, timeout=300, text=True).stdout
+    assert re.search(r"^step 50: loss \d+\.\d+, \d+% won$", told, re.M)
+    assert re.search(r"^[\d,]+ classes on 2 rank\(s\): \S+% right, \S+% among the first five$", told, re.M)
     a, b = (torch.load(tmp_path / name / "model.pt") for name in ("killed", "whole"))
     for part in a:
         assert all(torch.equal(value, b[part][name]) for name, value in a[part].items())
