@@ -7,7 +7,8 @@ gathering the logits.
 
 64 rows of 64 features, the same on all ranks; one thread a rank, so that more ranks than cores take turns. A step is forward and backward,
 the least of the repeats counts, and contestants alternate. "gathering logits" is what a head on DTensors comes to without a loss that knows
-of slices: every rank gets all logits. "unsharded" is F.cross_entropy of F.linear; "fused" our LinearLoss, both on one rank.
+of slices: every rank gets all logits. "unsharded" is F.cross_entropy of F.linear, "fused" our LinearLoss: both on the first rank of the
+same run, while the others wait, with one thread and with one a core, whichever is quicker.
 
 Kept: weights, gradients and AdamW's state of a rank. Extra: the most bytes alive at once in a step over these. Sent: the head's own count,
 and what the loopback interface saw beside it, of everybody, with the headers of packets.
@@ -21,30 +22,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
+from parallel_contestants import CONTESTANTS, CORES, FEATURES, ROWS, Contestant, contestant
 from report import peak_memory, provenance, write
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
 
-from sparring import ASSoftmaxLoss, ClassParallelHead, LinearLoss
+from sparring.parallel.placing import own_slice
 
 RESULT = Path(__file__).parents[1] / "docs" / "results" / "parallel" / "parallel.json"
-ROWS, FEATURES = 64, 64
-CONTESTANTS = {  # by name: δ, the share of rows that is won, and on how many ranks
-    "unsharded": (1.0, 0.0, "one"),
-    "fused, AS-Softmax": (0.3, 0.0, "one"),
-    "gathering logits": (1.0, 0.0, "many"),
-    "class-parallel, softmax": (1.0, 0.0, "all"),
-    "class-parallel, AS-Softmax": (0.3, 0.0, "all"),
-    "class-parallel, AS-Softmax, 90 % won": (0.3, 0.9, "all"),
-}
 
 
 def model_kept(n_classes: int, features: int, ranks: int) -> float:
@@ -81,92 +71,6 @@ def clusters(console: Console) -> None:
     console.print(table)
 
 
-def batch(weight: Callable[[Tensor], Tensor], n_classes: int, won: float) -> tuple[Tensor, Tensor]:
-    """Random rows; of those that are to be won a long way towards the target's weight."""
-    generator = torch.Generator().manual_seed(1)
-    x, target = torch.randn(ROWS, FEATURES, generator=generator), torch.randint(n_classes, (ROWS,), generator=generator)
-    n = round(won * ROWS)
-    if n:
-        x[:n] = 100 * weight(target[:n])
-    return x, target
-
-
-def rows_of(head: ClassParallelHead, classes: Tensor) -> Tensor:
-    """Weights of classes, from the ranks that have them."""
-    mine = head.slice.local(classes)
-    own = head.weight.to_local().detach() if hasattr(head.weight, "to_local") else head.weight.detach()  # type: ignore[attr-defined]
-    found = torch.where((mine >= 0)[:, None], own[mine.clamp(min=0)], 0.0) if len(own) else torch.zeros(len(classes), FEATURES)
-    return head.wire.sum(found)
-
-
-class Gathered(torch.autograd.Function):
-    """(N, C/p) logits of a rank to (N, C) of all; backward keeps the own part."""
-
-    @staticmethod
-    def forward(ctx: Any, own: Tensor, widths: list[int]) -> Tensor:
-        padded = own.new_zeros(len(own), max(widths))
-        padded[:, : own.shape[1]] = own
-        every = [torch.empty_like(padded) for _ in widths]
-        dist.all_gather(every, padded)
-        ctx.start = sum(widths[: dist.get_rank()])
-        ctx.width = own.shape[1]
-        return torch.cat([part[:, :n] for part, n in zip(every, widths, strict=True)], 1)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return grad[:, ctx.start : ctx.start + ctx.width].contiguous(), None
-
-
-class SumOfInput(torch.autograd.Function):
-    """The same input on all ranks: its gradient is the sum of theirs."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
-        dist.all_reduce(grad)
-        return grad
-
-
-def contestant(name: str, n_classes: int) -> tuple[list[nn.Parameter], Callable[[], None], Callable[[], int], float]:
-    """Parameters, a step, bytes sent so far, and the share that is won."""
-    delta, won, _ = CONTESTANTS[name]
-    torch.manual_seed(0)
-    head = ClassParallelHead(FEATURES, n_classes, delta, bias=False)
-    x, target = batch(lambda classes: rows_of(head, classes), n_classes, won)
-    x.requires_grad_()
-    if name.startswith("class-parallel"):
-
-        def step() -> None:
-            head(x, target).backward()
-
-        share = float(head.rows(x.detach(), target).won_share())
-        assert abs(share - won) < 0.05, f"meant {won}, made {share}"
-        return list(head.parameters()), step, lambda: head.wire.n_bytes, share
-    if name == "gathering logits":
-        ranks, own = dist.get_world_size(), head.weight.to_local().detach().clone().requires_grad_()  # type: ignore[attr-defined]
-        widths = [-(-n_classes // ranks)] * ranks
-        widths[-1] = n_classes - sum(widths[:-1])
-        sent = [0]
-
-        def gather_step() -> None:
-            logits = Gathered.apply(F.linear(SumOfInput.apply(x), own), widths)
-            sent[0] += (ranks - 1) * ROWS * max(widths) * 4 + 2 * (ranks - 1) * x.nbytes // ranks
-            F.cross_entropy(logits, target).backward()
-
-        return [own], gather_step, lambda: sent[0], 0.0  # type: ignore[list-item]
-    whole = LinearLoss(FEATURES, n_classes, ASSoftmaxLoss(delta), bias=False)
-    whole.linear.weight = nn.Parameter(head.to_linear().weight.detach())
-
-    def alone() -> None:
-        loss = whole(x, target) if name.startswith("fused") else F.cross_entropy(whole.logits(x), target)
-        loss.backward()
-
-    return [whole.linear.weight], alone, lambda: 0, 0.0
-
-
 def loopback() -> int:
     """Bytes that went over the loopback interface."""
     try:
@@ -176,51 +80,63 @@ def loopback() -> int:
     return int(line.split()[9])
 
 
+def timed(each: Contestant, threads: int) -> float:
+    for parameter in each.parameters:
+        parameter.grad = None
+    torch.set_num_threads(threads)
+    dist.barrier()
+    start = time.perf_counter()
+    each.step()
+    dist.barrier()
+    return time.perf_counter() - start
+
+
+def kept_by(each: Contestant) -> int:
+    """Bytes of weights, gradients and AdamW's state on this rank."""
+    each.step()
+    optimizer = torch.optim.AdamW(each.parameters, 1e-6) if each.parameters else None
+    if optimizer is None:
+        return 0
+    optimizer.step()
+    state = [value for values in optimizer.state.values() for value in values.values() if value.dim()]
+    gradients = [parameter.grad for parameter in each.parameters]
+    return sum(own_slice(value).nbytes for value in (*each.parameters, *gradients, *state))
+
+
 def measure(names: list[str], n_classes: int, repeats: int) -> None:
     """Run by torchrun, on every rank; the first one tells."""
     dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    found: dict[str, dict[str, Any]] = {}
     made = {name: contestant(name, n_classes) for name in names}
-    for name, (parameters, step, sent, share) in made.items():
-        step()
-        optimizer = torch.optim.AdamW(parameters, 1e-6)
-        optimizer.step()
-        state = [each for values in optimizer.state.values() for each in values.values() if each.dim()]
-        local = [each.to_local() if hasattr(each, "to_local") else each for p in [*parameters, *state] for each in (p,)]
-        kept = sum(each.nbytes for each in local) + sum(each.nbytes for each in local[: len(parameters)])
-        del optimizer, state, local
+    found: dict[str, dict[str, Any]] = {}
+    for name, each in made.items():
+        torch.set_num_threads(1)
+        kept = kept_by(each)
         dist.barrier()
-        before, at_lo = sent(), loopback()
-        step()
+        before, at_lo = each.sent(), loopback()
+        each.step()
         dist.barrier()
-        n_sent, seen = sent() - before, loopback() - at_lo
-        for each in parameters:
-            each.grad = None
-        extra = peak_memory(step) - kept // 4  # less the gradients
-        found[name] = {"kept": kept, "extra": extra, "sent": n_sent, "seen": seen, "won": share, "seconds": []}
+        n_sent, seen = each.sent() - before, loopback() - at_lo
+        for parameter in each.parameters:
+            parameter.grad = None
+        extra = max(0, peak_memory(each.step) - kept // 4)  # less the gradients
+        found[name] = {"kept": kept, "extra": extra, "sent": n_sent, "seen": seen, "won": each.won}
+    seconds: dict[str, list[tuple[float, int]]] = {name: [] for name in made}
     for _ in range(repeats):
-        for name, (parameters, step, _, _) in made.items():
-            for each in parameters:
-                each.grad = None
-            dist.barrier()
-            start = time.perf_counter()
-            step()
-            dist.barrier()
-            found[name]["seconds"].append(time.perf_counter() - start)
-    numbers = [[each["kept"], each["extra"]] for each in found.values()]
-    most = torch.tensor(numbers, dtype=torch.double)
+        for name, each in made.items():
+            tried = (1, CORES) if CONTESTANTS[name][2] == "first" else (1,)  # on all ranks, for they wait for each other
+            seconds[name] += [(timed(each, threads), threads) for threads in dict.fromkeys(tried)]
+    most = torch.tensor([[each["kept"], each["extra"]] for each in found.values()], dtype=torch.double)
     dist.all_reduce(most, dist.ReduceOp.MAX)
     if dist.get_rank() == 0:
-        for each, (kept, extra) in zip(found.values(), most.tolist(), strict=True):
-            each |= {"kept": kept, "extra": extra, "seconds": min(each["seconds"])}
+        for (name, each), (kept, extra) in zip(found.items(), most.tolist(), strict=True):
+            best, threads = min(seconds[name])
+            each |= {"kept": kept, "extra": extra, "seconds": best, "threads": threads}
         sys.stdout.write(f"RESULT {json.dumps(found)}\n")
     dist.destroy_process_group()
 
 
 def launch(ranks: int, n_classes: int, repeats: int) -> list[dict[str, Any]]:
-    wanted = ("one", "all") if ranks == 1 else ("many", "all")
-    names = [name for name, (_, _, where) in CONTESTANTS.items() if where in wanted]
+    names = [name for name, (_, _, where) in CONTESTANTS.items() if ranks > 1 or where != "several"]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), __file__]
     command += ["--measure", str(n_classes), "--repeats", str(repeats), "--names", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -230,23 +146,29 @@ def launch(ranks: int, n_classes: int, repeats: int) -> list[dict[str, Any]]:
     return [{"classes": n_classes, "ranks": ranks, "contestant": name, **row} for name, row in json.loads(lines[0][7:]).items()]
 
 
-COLUMNS = ("", "ranks", "kept MB", "model", "extra MB", "sent KB", "model", "seen KB", "seconds", "model", "against unsharded")
+COLUMNS = ("", "ranks", "threads", "kept MB", "model", "extra MB", "sent KB", "model", "seen KB", "seconds", "model", "against unsharded")
 
 
 def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """Of one number of classes: what was measured, and beside it what the model says."""
-    base = next(row["seconds"] for row in rows if row["contestant"] == "unsharded")
+    """Of one number of classes: what was measured, and beside it what the model says. Ratios are to the unsharded head of the same run."""
+    base = {row["ranks"]: row["seconds"] for row in rows if row["contestant"] == "unsharded"}
     one = {row["contestant"]: row["seconds"] for row in rows if row["ranks"] == 1}
     found = []
     for row in rows:
-        ours, ranks, seconds = row["contestant"].startswith("class-parallel"), row["ranks"], row["seconds"]
-        kept, sent = model_kept(row["classes"], FEATURES, ranks), model_sent(ROWS, FEATURES, ranks)
-        time_ = one[row["contestant"]] / min(ranks, os.cpu_count() or 1) if ours else None  # ranks beyond the cores take turns
+        name, ranks, seconds, ours = row["contestant"], row["ranks"], row["seconds"], row["contestant"].startswith("class-parallel")
+        whole = CONTESTANTS[name][2] == "first"
+        kept, sent = model_kept(row["classes"], FEATURES, 1 if whole else ranks), model_sent(ROWS, FEATURES, ranks)
+        says = f"{one[name] / min(ranks, CORES):.3f}" if ours and ranks > 1 else ""  # ranks beyond the cores take turns
         found.append(
             [
-                *(row["contestant"], str(ranks), f"{row['kept'] / 1e6:.1f}", f"{kept / 1e6:.1f}", f"{row['extra'] / 1e6:.0f}"),
-                *(f"{row['sent'] / 1e3:,.1f}", f"{sent / 1e3:,.1f}" if ours else "", f"{row['seen'] / 1e3:,.0f}", f"{seconds:.3f}"),
-                *("" if time_ is None else f"{time_:.3f}", f"{seconds / base:.2f}"),
+                *(name, f"1 of {ranks}" if whole else str(ranks), str(row["threads"]), f"{row['kept'] / 1e6:.1f}", f"{kept / 1e6:.1f}"),
+                *(
+                    f"{row['extra'] / 1e6:.0f}",
+                    f"{row['sent'] / 1e3:,.1f}",
+                    f"{sent / 1e3:,.1f}" if ours else "",
+                    f"{row['seen'] / 1e3:,.0f}",
+                ),
+                *(f"{seconds:.3f}", says, f"{seconds / base[ranks]:.2f}"),
             ]
         )
     return found
