@@ -127,7 +127,7 @@ def test_any_composition_is_exact(steps: list[tuple[str, int]], won: set[int], h
             ]
             (rows * kept).sum().backward()
             results.append([p.grad for p in model.parameters()])
-    assert compaction.stats.n_skipping == 1
+    assert compaction.stats.n_walks == 1
     for a, b in zip(*results, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-9, atol=1e-11)
 

@@ -7,10 +7,12 @@ import pickle
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from sparring.training import skip
+from sparring.training.loop import Loop
 from tests.training.twins import assert_same, compared, grads_of, half_won, mlp
 
 
@@ -160,7 +162,7 @@ def test_checkpointing(reentrant: bool) -> None:
             return self.head(checkpoint(self.body, self.a(x), use_reentrant=reentrant))
 
     stats = compared(Checked(), torch.linspace(-1, 1, 48).view(8, 6))
-    assert stats.n_skipping == reentrant  # the other kind keeps its own hands on what is saved
+    assert stats.reasons == {"reentrant checkpointing" if reentrant else "saved tensors are hooked": 1}
 
 
 def test_saved_tensors_that_are_somebody_elses() -> None:
@@ -201,6 +203,141 @@ def test_a_compiled_model_is_exact() -> None:
         return grads_of(model)
 
     assert_same(run)
+
+
+def test_compiled_models_say_so() -> None:
+    torch.compiler.reset()  # it would take what it made of another model without hooks
+    x = torch.linspace(-1, 1, 48).view(8, 6)
+    inside, outside = mlp().eval(), torch.compile(mlp().eval(), backend="aot_eager")
+    with skip.compact(inside) as compaction:
+        half_won(torch.compile(inside, backend="aot_eager")(x)).backward()
+    assert compaction.stats.compiled
+    with skip.compact(outside) as compaction:
+        half_won(outside(x)).backward()
+    assert compaction.stats.reasons == {"a compiled model": 1}
+    assert compaction.stats.n_skipping == 0
+
+
+def test_a_leaf_hook_is_called_once() -> None:
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    model.weight.register_hook(lambda grad: grad * 0.5)
+    expected = torch.autograd.grad((model(x) ** 2).sum(), model.weight)[0]
+    skip.compact(model)
+    (model(x) ** 2).sum().backward()
+    torch.testing.assert_close(model.weight.grad, expected)
+
+
+class Tied(nn.Module):
+    """The input may be made of the very weights that the output layer uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.body = nn.Embedding(9, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, again: torch.Tensor | None = None) -> torch.Tensor:
+        h = self.body(x).tanh().mean(1)
+        return (h if again is None else h * again) @ self.embedding.weight.t()
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize("won", [0, 1])
+def test_inputs_made_of_the_models_own_parameters_or_of_each_other(won: int, chained: bool) -> None:
+    grads = []
+    for compacted in (False, True):
+        model = Tied()
+        if compacted:
+            compaction = skip.compact(model)
+        x = F.embedding(torch.arange(24).view(8, 3) % 9, model.embedding.weight)
+        if chained:
+            leaf = torch.linspace(-1, 1, 192).view(8, 3, 8).requires_grad_()
+            x = leaf * 1.5
+        out = model(x, x.mean(1).exp()) if chained else model(x)
+        (out.logsumexp(1) * torch.tensor([1.0, 1.0 - won]).repeat(4)).sum().backward()
+        grads.append([*grads_of(model)[1:], leaf.grad if chained else model.embedding.weight.grad])
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(b, a)
+    assert next(iter(compaction.stats.reasons)).startswith("inputs made of")
+
+
+def test_a_model_that_writes_into_its_input() -> None:
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = mlp()
+
+        def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            features["logits"] = self.body(features["x"])
+            return features
+
+    model = Writing()
+    with skip.compact(model) as compaction:
+        half_won(model({"x": torch.randn(8, 6)})["logits"]).backward()
+    assert compaction.stats.n_skipping == 1
+
+
+def test_a_forward_that_cannot_be_seen_is_told() -> None:
+    model = mlp()
+    with skip.compact(model) as compaction:
+        with pytest.warns(UserWarning, match=r"Call model\(\.\.\.\)"):
+            model.forward(torch.randn(8, 6))
+        model.forward(torch.randn(8, 6))  # once is enough
+        with torch.no_grad():
+            model.forward(torch.randn(8, 6))
+        half_won(model(torch.randn(8, 6))).backward()
+    assert compaction.stats.reasons == {"the model was not called itself": 2}
+    assert compaction.stats.n_skipping == 1
+
+
+def test_a_forward_over_activations_from_before_calls_their_hooks() -> None:
+    def run(model: nn.Module, hooked: bool) -> list[torch.Tensor]:
+        leaf = torch.ones(8, 6, requires_grad=True)
+        before = leaf * 2
+        if hooked:
+            before.register_hook(lambda grad: grad.clamp(-0.01, 0.01))
+        model[0].register_forward_pre_hook(lambda _module, args: (args[0] + before,))
+        half_won(model(torch.randn(8, 6))).backward()
+        return [leaf.grad, *grads_of(model)]
+
+    assert_same(lambda model: run(model, hooked=False))
+    assert_same(lambda model: run(model, hooked=True))
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_reentrant_checkpointing_by_the_engine_and_all_won(share: int) -> None:
+    class Checked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.body = nn.Linear(6, 6), mlp().eval()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.body, self.a(x), use_reentrant=True)
+
+    model = Checked()
+    twin = copy.deepcopy(model)
+    skip.compact(twin)
+    for each in (model, twin):
+        (each(torch.ones(8, 6)).logsumexp(1) * share).sum().backward()
+    for a, b in zip(grads_of(model), grads_of(twin), strict=True):
+        assert b is not None
+        torch.testing.assert_close(b, a)
+
+
+@pytest.mark.parametrize("mode", ["micro", "rows", "two-pass"])
+def test_a_won_batch_calls_hooks_all_the_same(mode: str) -> None:
+    """A hook may add to the gradient, weight decay say: leaving a backward out would lose it."""
+    from sparring import ASSoftmaxLoss
+    from tests.training.test_loop import digits_like, net
+
+    ends = []
+    for skipping in ("off", mode):
+        torch.manual_seed(0)
+        model = net(0.0)
+        model[0].weight.register_hook(lambda grad, w=model[0].weight: grad + 0.1 * w.detach())
+        data = digits_like()
+        Loop(model, ASSoftmaxLoss(0.0), data, epochs=2, batch_size=4, lr=0.05, skip=skipping).run()
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
 
 
 def test_sharded_models_are_refused() -> None:

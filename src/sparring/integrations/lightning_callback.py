@@ -153,7 +153,9 @@ class SparringCallback(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.skip and not any(compaction.stats.n_backward for compaction in self._compactions):
-            rank_zero_warn("nothing was skipped: training_step does not call what SparringCallback(model=…) was told, or the module itself")
+            reasons = {reason for compaction in self._compactions for reason in compaction.stats.reasons}
+            uncalled = "training_step does not call what SparringCallback(model=…) was told, or the module itself"
+            rank_zero_warn(f"nothing was skipped: {', '.join(sorted(reasons)) or uncalled}")
         self._undo(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

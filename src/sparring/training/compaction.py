@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from sparring.training.gate import Gate
+from sparring.training.sharding import check_modules
 
 MIN_DROPPED = 1 / 16  # below this share of zero rows a full backward is as quick
 
@@ -41,8 +43,9 @@ def compact(model: nn.Module, *, min_dropped: float = MIN_DROPPED) -> Compaction
     shapes) run on survivors; where samples meet (BatchNorm in training mode) or an operation is not known, the
     backward is a full one from there on, or until the zeros are back. ``stats.in_full`` counts these.
 
-    A backward with fewer than ``min_dropped`` zero rows, with ``retain_graph``, or given ``inputs``, or through
-    a model with backward hooks, is torch's own.
+    A backward with fewer than ``min_dropped`` zero rows, with ``retain_graph``, or given ``inputs``, or through hooks on activations
+    or modules, is torch's own: ``stats.reasons`` counts why. Hooks are called as often as without ``compact``, and with the same
+    gradients. Models that FSDP has sharded are refused.
 
     >>> import sparring, torch
     >>> _ = torch.manual_seed(0)
@@ -55,21 +58,19 @@ def compact(model: nn.Module, *, min_dropped: float = MIN_DROPPED) -> Compaction
     (16, True)
     """
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    for module in model.modules():
-        if any("FSDP" in cls.__name__ or "FullyShardedDataParallel" in cls.__name__ for cls in type(module).__mro__):
-            raise ValueError(
-                f"skip.compact cannot see into {type(module).__name__}: its parameters are gathered by backward hooks. "
-                'Use DistributedDataParallel, or skip="two-pass"'
-            )
+    check_modules(model)
     for hook in model._forward_hooks.values():
         if isinstance(hook, Gate):
             return Compaction(model, hook, lambda: None)  # somebody else's to undo
     gate = Gate(min_dropped)
-    before = model.register_forward_pre_hook(gate.watch)
-    after = model.register_forward_hook(gate, with_kwargs=True, always_call=True)
+    handles = [
+        model.register_forward_pre_hook(gate.before, with_kwargs=True),
+        model.register_forward_hook(gate, with_kwargs=True, always_call=True),
+        *(child.register_forward_pre_hook(partial(gate.before_child, name)) for name, child in model.named_children()),
+    ]
 
     def undo() -> None:
-        before.remove()
-        after.remove()
+        for handle in handles:
+            handle.remove()
 
     return Compaction(model, gate, undo)

@@ -3,123 +3,196 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from sparring.training import hooks
+from sparring.training.node_rules import Node
+from sparring.training.regions import Graph, Region, edge_of, explore, inputs_overlap, regions_of
+from sparring.training.sharding import check_leaves, check_modules
+from sparring.training.skip_stats import SkipStats, Tally
 from sparring.training.survivors import Survivors
-from sparring.training.walk import Edge, Graph, Walk, edge_of, explore
+from sparring.training.walk import Walk
 
 
-class SkipStats:
-    """What happened in the backward passes of a compacted model."""
+class _Forward(NamedTuple):
+    """What a forward found when it began."""
 
-    def __init__(self) -> None:
-        self.n_backward = 0  # backward passes
-        self.n_skipping = 0  # of them, on survivors only
-        self.n_samples = 0  # samples they could have covered
-        self.n_samples_backward = 0  # samples they did cover
-        self.in_full: Counter[str] = Counter()  # operations that were run in full all the same
-        self.reasons: Counter[str] = Counter()  # why a backward pass did not skip
-
-    def count(self, n: int, rows: Survivors | None, reason: str) -> None:
-        """One backward of n samples: of these rows only, or of all for a reason."""
-        self.n_backward += 1
-        self.n_samples += n
-        self.n_samples_backward += n if rows is None else rows.k
-        if rows is None:
-            self.reasons[reason] += 1
-        else:
-            self.n_skipping += 1
-
-    def __repr__(self) -> str:
-        return f"SkipStats({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+    inputs: list[Tensor]  # that require gradients
+    hooks: hooks.Snapshot
+    first_number: int  # nodes made from now on have this number or a higher one
+    saving_is_hooked: bool
 
 
 class Gate:
-    """A forward hook: replaces a model's outputs by ones whose backward is ``Backward.run``."""
+    """Hooks around a model's forward: its outputs are replaced by ones whose backward is `Backward.run`."""
 
     def __init__(self, min_dropped: float) -> None:
+        hooks.install()
         self.min_dropped = min_dropped
         self.open = True  # False: this forward gets an ordinary backward
         self.stats = SkipStats()
-        self._watching = False
+        self.bypassed: str | None = None  # a child that ran although the model was not called
 
-    def watch(self, module: nn.Module, args: Any) -> None:
-        """Before the forward."""
-        self._watching = self.open
-        if self._watching:
-            _hooks.start()
+    def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Before the forward. The inputs are listed now, since a model may write its outputs into them."""
+        if torch.compiler.is_compiling():
+            return
+        _running().pop(self, None)  # left by a forward that was interrupted
+        if not self.open or not torch.is_grad_enabled() or _transformed():
+            return
+        check_modules(module)
+        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.requires_grad]
+        _running()[self] = _Forward(inputs, hooks.snapshot(), _next_number(), hooks.saving_is_hooked())
+
+    def before_child(self, name: str, child: nn.Module, args: Any) -> None:
+        """Before the forward of one of the model's children: notices calls of ``model.forward``, which run none of its hooks."""
+        if torch.compiler.is_compiling() or self in _running() or not self.open or not torch.is_grad_enabled() or _transformed():
+            return
+        if torch._C._current_graph_task_id() != -1:  # checkpointing repeats a part of the forward in the backward
+            return
+        if self.bypassed is None:
+            self.bypassed = name
+            warnings.warn(
+                f"skip.compact cannot see this forward: the model's {name} ran although the model itself was not called, so the "
+                "backward is a full one. Call model(...), not model.forward(...) or a part of the model",
+                stacklevel=2,
+            )
+        if self.bypassed == name:
+            self.stats.reasons["the model was not called itself"] += 1
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        """After it (or after its error: then there is no output)."""
-        if not self._watching:
+        """After the forward, or after its error: then there is no output."""
+        if torch.compiler.is_compiling():
+            self.stats.compiled = True
             return output
-        hooked = _hooks.stop()
-        if output is None or not torch.is_grad_enabled() or _traced():
+        forward = _running().pop(self, None)
+        if forward is None or output is None or not torch.is_grad_enabled():
             return output
-        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.requires_grad]
-        foreign = {id(x) for x in inputs}
+        foreign = {id(x) for x in forward.inputs}
         leaves, spec = tree_flatten(output)
-        own = {id(x): x for x in leaves if isinstance(x, Tensor) and x.grad_fn is not None and id(x) not in foreign}
-        trained = [p for p in module.parameters() if p.requires_grad]
-        if not own or not (trained or inputs):
+        outputs = {id(x): x for x in leaves if isinstance(x, Tensor) and x.grad_fn is not None and id(x) not in foreign}
+        if not outputs:
             return output
-        backward = Backward(self, list(own.values()), inputs, hooked)
-        gated = dict(zip(own, _Gated.apply(backward, *trained, *inputs), strict=True))
+        inputs = {edge_of(x): x for x in forward.inputs if x.grad_fn is not None}
+        regions = regions_of(list(outputs.values()), inputs)
+        reason = _obstacle(module, forward, regions)
+        if not reason and inputs_overlap(regions, inputs):
+            reason = "inputs made of the model's own parameters, or of each other"
+        if reason:
+            self.stats.reasons[reason] += 1
+            return output
+        gated = self._gated(regions)
         return tree_unflatten([gated.get(id(x), x) for x in leaves], spec)
+
+    def _gated(self, regions: list[Region]) -> dict[int, Tensor]:
+        """The outputs behind gates, by the id of what they replace."""
+        gated: dict[int, Tensor] = {}
+        tally = Tally()
+        for region in regions:
+            backward = Backward(self, region, tally, hooks.snapshot())
+            ends = [gated.get(id(x), x) for x in region.graph.ends.values()]
+            results = _Gated.apply(backward, *region.graph.leaves.values(), *ends)
+            gated |= {id(output): result for output, result in zip(region.outputs, results, strict=True)}
+        return gated
+
+
+_local = threading.local()
+
+
+def _running() -> WeakKeyDictionary[Gate, _Forward]:
+    """The forwards under way in this thread."""
+    if not hasattr(_local, "running"):
+        _local.running = WeakKeyDictionary()
+    return _local.running  # type: ignore[no-any-return]
+
+
+def _obstacle(module: nn.Module, forward: _Forward, regions: list[Region]) -> str:
+    """Why this forward keeps torch's own backward; "" where nothing stands in the way of skipping."""
+    now = hooks.snapshot()
+    if forward.saving_is_hooked or now.n_saving != forward.hooks.n_saving:
+        return "saved tensors are hooked"
+    if module._is_full_backward_hook is False or nn.modules.module._global_is_full_backward_hook is False:
+        return "hooks"  # of the form that torch has given up: they are called with what goes into the last node
+    for region in regions:
+        graph = region.graph
+        if graph.obstacle:
+            return graph.obstacle
+        if reason := check_leaves(graph.leaves.values()):
+            return reason
+        from_before = graph.first_number < forward.first_number  # an activation that the forward closes over
+        nodes = graph.inner_nodes()
+        if hooks.find(nodes) if from_before else hooks.find_since(forward.hooks, nodes):
+            return "hooks"
+    return ""
 
 
 class _Gated(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, backward: Backward, *leaves: Tensor) -> tuple[Tensor, ...]:
-        ctx.run, ctx.leaves = backward.run, leaves
+    def forward(ctx: Any, backward: Backward, *ends: Tensor) -> tuple[Tensor, ...]:
+        assert backward.region is not None
+        ctx.run = backward.run
         ctx.set_materialize_grads(False)
-        return tuple(output.detach() for output in backward.outputs)
+        return tuple(output.detach() for output in backward.region.outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, *ctx.run(ctx.leaves, grads)
+        return None, *ctx.run(grads, hooks.hooked_outputs(ctx))
 
 
 class Backward:
-    """The backward of one forward."""
+    """The backward of one region of one forward."""
 
-    def __init__(self, gate: Gate, outputs: list[Tensor], inputs: list[Tensor], hooked: bool) -> None:
-        self.gate, self.outputs, self.inputs, self.hooked = gate, outputs, inputs, hooked
+    def __init__(self, gate: Gate, region: Region, tally: Tally, before: hooks.Snapshot) -> None:
+        self.gate, self.tally, self.before = gate, tally, before
+        self.region: Region | None = region  # None once it is used up
         self.shared = False  # the engine comes through this graph by itself too
 
-    def run(self, leaves: tuple[Tensor, ...], grads: tuple[Tensor | None, ...]) -> list[Tensor | None]:
-        """Gradients of ``leaves`` from those of the outputs."""
-        if not self.outputs:
+    def run(self, grads: tuple[Tensor | None, ...], hooked_outputs: set[int]) -> list[Tensor | None]:
+        """Gradients of the region's leaves and ends from those of its outputs, some of which may have hooks."""
+        if self.region is None:
             raise RuntimeError("Trying to backward through a compacted model's graph a second time; use retain_graph=True the first time")
-        roots = [output for output, grad in zip(self.outputs, grads, strict=True) if grad is not None]
+        if any(self.region.outputs[i] is output for i in hooked_outputs for output in self.region.feeding):
+            raise RuntimeError(_FEEDING)
+        graph = self.region.graph
+        targets = [*graph.leaves, *graph.ends]
+        tensors = [*graph.leaves.values(), *graph.ends.values()]
+        roots = [output for output, grad in zip(self.region.outputs, grads, strict=True) if grad is not None]
         values = [grad for grad in grads if grad is not None]
         if not values:
-            return [None] * len(leaves)
-        edges = frozenset(edge_of(x) for x in self.inputs if x.grad_fn is not None)
-        graph = explore(roots, edges)
+            return [None] * len(targets)
+        if len(roots) < len(grads):
+            graph = explore(roots, graph.ends)
         rows, reason = self._survivors(graph, values)
-        self.gate.stats.count(len(values[0]) if values[0].ndim else 1, rows, reason)
-        found = self._by_engine(graph, roots, values) if rows is None else self._by_walk(graph, edges, roots, values, rows)
-        gradients = [found.pop(id(leaf), None) for leaf in leaves]
-        if found:  # leaves the model does not own, such as a tensor its forward closes over
-            strays = {id(leaf): leaf for leaf in graph.leaves.values()}
-            torch.autograd.backward([strays[i] for i in found], list(found.values()))
-        return gradients
+        if rows is None:
+            n_samples = len(values[0]) if values[0].ndim else 1
+            self.gate.stats.count(self.tally, n_samples, n_samples, walked=False, reason=reason)
+            gradients = self._by_engine(graph, roots, values)
+        else:
+            self.region = None
+            gradients = self._by_walk(graph, roots, values, rows)
+        hooks.not_called_with_none(x for target, x in zip(targets, tensors, strict=True) if target not in gradients)
+        return [gradients.get(target) for target in targets]
 
     def _survivors(self, graph: Graph, grads: list[Tensor]) -> tuple[Survivors | None, str]:
-        """Who gets a backward, or None and why it has to be everybody."""
-        self.shared = self.shared or torch.is_grad_enabled() or _engine_visits(graph)
+        """The samples that get a backward, or None and why it must be all of them."""
+        visited = _engine_visits(graph)
+        hooked = hooks.find_since(self.before, graph.inner_nodes())
+        if hooked and visited:
+            raise RuntimeError(_TWO_PASSES)
+        if hooked == hooks.JOINT:
+            raise RuntimeError(_JOINT)
+        self.shared = self.shared or torch.is_grad_enabled() or visited
         if self.shared:
             return None, "a graph used twice"
         if torch._C._autograd._get_current_graph_task_keep_graph():
             return None, "retain_graph"
-        if self.hooked or graph.opaque:
+        if hooked:
             return None, "hooks"
         if not _computes():
             return None, "inputs given"
@@ -132,53 +205,74 @@ class Backward:
             return None, "sparse gradients"
         return rows, ""
 
-    def _by_engine(self, graph: Graph, roots: list[Tensor], grads: list[Tensor]) -> dict[int, Tensor]:
-        ends = [*graph.leaves.values(), *(x for x in self.inputs if x.grad_fn is not None)]
+    def _by_engine(self, graph: Graph, roots: list[Tensor], grads: list[Tensor]) -> dict[Any, Tensor]:
+        targets: list[Any] = [*graph.leaves, *graph.ends]
+        ends = [*graph.leaves.values(), *graph.ends.values()]
         keep = self.shared or torch._C._autograd._get_current_graph_task_keep_graph()
-        found = torch.autograd.grad(roots, ends, grads, retain_graph=keep, create_graph=torch.is_grad_enabled(), allow_unused=True)
-        return {id(end): grad for end, grad in zip(ends, found, strict=True) if grad is not None}
+        second = torch.is_grad_enabled()
+        with hooks.called_outside(ends, [root.grad_fn for root in roots]):
+            gradients = torch.autograd.grad(roots, ends, grads, retain_graph=keep, create_graph=second, allow_unused=True)
+        return {target: grad for target, grad in zip(targets, gradients, strict=True) if grad is not None}
 
-    def _by_walk(
-        self, graph: Graph, edges: frozenset[Edge], roots: list[Tensor], grads: list[Tensor], rows: Survivors
-    ) -> dict[int, Tensor]:
-        ends: dict[Any, Tensor] = {**graph.leaves, **{edge_of(x): x for x in self.inputs if x.grad_fn is not None}}
+    def _by_walk(self, graph: Graph, roots: list[Tensor], grads: list[Tensor], rows: Survivors) -> dict[Any, Tensor]:
+        stats = self.gate.stats
         if rows.k == 0:
-            return {id(x): torch.zeros_like(x) for x in ends.values()}
-        self.outputs = []
-        walk = Walk(graph, edges)
+            stats.count(self.tally, rows.n, 0)
+            return {target: torch.zeros_like(x) for target, x in (*graph.leaves.items(), *graph.ends.items())}
+        walk = Walk(graph)
         walk.run(roots, grads, rows)
-        self.gate.stats.in_full += walk.in_full
-        return {id(ends[end]): grad for end, grad in walk.gradients.items()}
+        reason = f"in full from {walk.full_from}" if walk.full_from else ""
+        stats.count(self.tally, rows.n, rows.n if reason else rows.k, reason=reason)
+        stats.in_full += walk.in_full
+        return walk.gradients
 
 
-def reached(x: Tensor) -> list[Tensor]:
-    """The leaves that a backward from x would give a gradient, seen through gates."""
-    leaves: dict[int, Tensor] = {}
-    seen: set[Any] = set()
-    stack: list[Any] = [x.grad_fn]
+_TWO_PASSES = (
+    "a compacted model has hooks on activations, and the loss reaches these activations on a second way besides the model's "
+    "outputs: the hooks would be called twice, with a part of the gradient each. Remove the hooks, return the activation from "
+    "forward, or undo skip.compact"
+)
+_JOINT = (
+    "register_multi_grad_hook was called for an activation of a compacted model after its forward, where the hook cannot be called "
+    "once for all its tensors. Register it inside forward, or undo skip.compact"
+)
+_FEEDING = (
+    "a hook or retain_grad() is on an output of a compacted model that other outputs are made of, and their graphs cannot be "
+    "told apart: it would see a part of the gradient. Register it inside forward, or undo skip.compact"
+)
+
+
+def leaves_behind(x: Tensor) -> tuple[list[Tensor], bool]:
+    """The leaves that a backward from x would give a gradient, and whether it would call a hook on its way."""
+    leaves: dict[Node, Tensor] = {}
+    seen: set[Node] = set()
+    stack: list[Node] = [x.grad_fn]
     while stack:
         node = stack.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if node.name() == "torch::autograd::AccumulateGrad":
-            leaves[id(node.variable)] = node.variable
-        inner = getattr(node, "run", None) if node.name() == "_GatedBackward" else None
-        stack += [output.grad_fn for output in inner.__self__.outputs] if inner else [edge[0] for edge in node.next_functions]
-    return list(leaves.values())
+            leaves[node] = node.variable
+        stack += [edge[0] for edge in node.next_functions]
+    hooked = any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in leaves.values())
+    return list(leaves.values()), hooked or bool(hooks.find(seen))
 
 
-def _traced() -> bool:
-    """Under torch.compile, torch.func or forward-mode AD: their own ways with gradients."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-    )
+def _transformed() -> bool:
+    """Under torch.func or forward-mode AD: their own ways with gradients."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
+
+
+def _next_number() -> int:
+    """The number of the next node."""
+    with torch.enable_grad():
+        probe: Any = torch.zeros((), requires_grad=True).exp()
+    return probe.grad_fn._sequence_nr() + 1  # type: ignore[no-any-return]
 
 
 def _engine_visits(graph: Graph) -> bool:
-    """Whether this backward also reaches the model's inside on another way: a loss on a stashed activation, a second derivative."""
+    """Whether this backward also reaches the region on another way: a loss on a stashed activation, a second derivative."""
     return any(node not in graph.leaves and torch._C._will_engine_execute_node(node) for node in graph.dependents)
 
 
@@ -188,50 +282,3 @@ def _computes() -> bool:
         probe = torch.zeros((), requires_grad=True) * 1
     node: Any = probe.grad_fn
     return node(torch.ones(()))[0] is not None
-
-
-def _saving_is_hooked() -> bool:
-    """Whether this forward runs inside somebody's saved_tensors_hooks: only one pair may sit on a saved tensor."""
-    with torch.enable_grad():
-        probe = torch.zeros((), requires_grad=True).exp()
-    try:
-        probe.grad_fn._raw_saved_result.register_hooks(lambda x: x, lambda x: x)  # type: ignore[union-attr]
-    except RuntimeError:
-        return True
-    return False
-
-
-class _Hooks:
-    """Notices hooks put on tensors, or on what is saved for the backward, during a forward: such a graph is the engine's."""
-
-    WATCHED = ((Tensor, "register_hook"), (Tensor, "retain_grad"), (saved_tensors_hooks, "__enter__"))
-
-    def __init__(self) -> None:
-        self.depth, self.lock, self.seen = 0, threading.Lock(), False
-
-    def start(self) -> None:
-        with self.lock:
-            if self.depth == 0:
-                self.seen = _saving_is_hooked()
-                self.originals = [getattr(owner, name) for owner, name in self.WATCHED]
-                for (owner, name), original in zip(self.WATCHED, self.originals, strict=True):
-                    setattr(owner, name, self._noting(original))
-            self.depth += 1
-
-    def stop(self) -> bool:
-        with self.lock:
-            self.depth -= 1
-            if self.depth == 0:
-                for (owner, name), original in zip(self.WATCHED, self.originals, strict=True):
-                    setattr(owner, name, original)
-            return self.seen
-
-    def _noting(self, original: Any) -> Any:
-        def method(*args: Any) -> Any:
-            self.seen = True
-            return original(*args)
-
-        return method
-
-
-_hooks = _Hooks()

@@ -18,7 +18,8 @@ from sparring.linear import LinearLoss
 from sparring.rows import RowLosses
 from sparring.training.compaction import Compaction, compact
 from sparring.training.costs import Costs
-from sparring.training.gate import SkipStats, reached
+from sparring.training.gate import leaves_behind
+from sparring.training.skip_stats import SkipStats
 
 __all__ = ["MODES", "Compaction", "Counts", "Look", "Pass", "SkipStats", "Skipper", "compact"]
 
@@ -105,6 +106,7 @@ class Skipper:
         self.costs = Costs(two_pass=not coupled) if mode == "auto" else None
         self.n_passes = 0
         self._reached: list[Tensor] | None = None
+        self._hooked = False
         self._sparse = any(getattr(module, "sparse", False) is True for module in model.modules())  # zeros would be dense ones
         self._device = next((parameter.device.type for parameter in model.parameters()), "cpu")
 
@@ -124,14 +126,15 @@ class Skipper:
             seen = self.score(look, batch)
             lost = seen.lost().nonzero().squeeze(1)
             fighting = look(cut(batch, lost)) if len(lost) else look(batch) if self._sparse else None
-            if fighting is None and self._reached is None:
-                self._reached = reached(self._quietly(look, batch).rows.value)
+            if fighting is None and (self._reached is None or self._hooked):
+                self._look_behind(self._quietly(look, batch))
+                fighting = look(batch) if self._hooked else None
         else:
             seen = look(batch)
             won = self.mode != "off" and not self._sparse and not bool(seen.rows.active.any())
-            fighting = None if won else seen
             if won:
-                self._reached = reached(seen.rows.value)
+                self._look_behind(seen)
+            fighting = None if won and not self._hooked else seen
         finished = self._clock()
         done = Pass(seen, fighting, form, finished - started if started and finished else None)
         if self.costs is not None:
@@ -161,12 +164,12 @@ class Skipper:
         if self.costs is not None and self.compaction is not None:
             self.compaction.gate.min_dropped = self.costs.min_dropped()
         stats = SkipStats() if self.compaction is None else self.compaction.stats
-        n_walks, n_samples = stats.n_skipping, stats.n_samples_backward
+        n_walks, n_samples = stats.n_walks, stats.n_samples_backward
         started = self._clock()
         backward(done.fighting.rows.sum() * scale)
         finished = self._clock()
         if self.costs is not None and done.seconds is not None and started and finished:
-            self._learn(done, finished - started, stats.n_skipping > n_walks)
+            self._learn(done, finished - started, stats.n_walks > n_walks)
         return stats.n_samples_backward - n_samples or done.fighting.n_samples
 
     def _learn(self, done: Pass, seconds: float, walked: bool) -> None:
@@ -181,6 +184,10 @@ class Skipper:
             self.costs.walk(seconds, kept)
         else:
             self.costs.backward(seconds)
+
+    def _look_behind(self, won: Look) -> None:
+        """Find the parameters that the backward of a won batch reaches, and whether it calls hooks: then it has to run."""
+        self._reached, self._hooked = leaves_behind(won.rows.value)
 
     def _zeros(self) -> None:
         """What the backward of a won batch leaves behind."""

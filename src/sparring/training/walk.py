@@ -11,72 +11,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
-from sparring.training import layer_rules, shape_rules  # noqa: F401  (they register themselves)
-from sparring.training.node_rules import Node, Rule, rule_for, run
+from sparring.training.hooks import called_outside
+from sparring.training.node_rules import Node, run
+from sparring.training.regions import Edge, Graph, edge_of
 from sparring.training.survivors import Grad, Survivors, nonzero_rows
-
-Edge = tuple[Node, int]  # a node and which of its inputs: where autograd keeps the gradient of one tensor
 
 PATIENCE = 4  # how often a walk may fall back to full size and look for zeros before it lets the engine finish
 
 
-class Graph(NamedTuple):
-    """What lies between a model's outputs and its leaves."""
-
-    edges: dict[Node, tuple[Edge, ...]]  # from each node
-    rules: dict[Node, Rule | None]  # what is known of each
-    dependents: dict[Node, int]  # for each node, how many edges lead to it
-    leaves: dict[Node, Tensor]  # AccumulateGrad nodes and their tensors
-    opaque: bool  # hooks on modules: only the engine runs them
-
-
-def edge_of(x: Tensor) -> Edge:
-    return x.grad_fn, x.output_nr
-
-
-def explore(roots: Sequence[Tensor], inputs: frozenset[Edge]) -> Graph:
-    """The graph behind ``roots``, up to ``inputs``: edges into the graph that came before."""
-    stack: list[Node] = [root.grad_fn for root in roots]
-    graph = Graph({}, {}, dict.fromkeys(stack, 0), {}, False)
-    _, rules, dependents, leaves, opaque = graph
-    while stack:
-        node = stack.pop()
-        if node in graph.edges:
-            continue
-        name = node.name()
-        if name == "torch::autograd::AccumulateGrad":
-            leaves[node] = node.variable
-        opaque = opaque or name == "BackwardHookFunctionBackward"
-        rules[node] = rule_for(name)
-        edges = graph.edges[node] = node.next_functions
-        for edge in edges:
-            after = edge[0]
-            if after is None or (inputs and edge in inputs):
-                continue
-            if after not in dependents:
-                dependents[after] = 1
-                stack.append(after)
-            else:
-                dependents[after] += 1
-    return graph._replace(opaque=opaque)
-
-
 class Walk:
-    """One backward pass. ``gradients`` maps leaves' nodes and input edges to their gradients when it is over."""
+    """One backward pass. ``gradients`` maps leaves' nodes and end edges to their gradients when it is over."""
 
-    def __init__(self, graph: Graph, inputs: frozenset[Edge]) -> None:
-        self.graph, self.inputs = graph, inputs
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.ends = graph, graph.ends
         self.waiting: dict[Node, list[Grad | None]] = {}  # gradients that arrived, one per output of the node
         self.gradients: dict[Any, Tensor] = {}
         self.known: list[Survivors] = []
         self.in_full: Counter[str] = Counter()  # nodes run in full, by name
+        self.full_from = ""  # the node from which on gradients hold all samples
         self.owners: dict[Node, Any] = {}  # what keeps a node alive that is written in Python: holding it is not enough
         self.n_compact = 0  # gradients in waiting that hold survivors only
 
@@ -88,7 +47,7 @@ class Walk:
             self.owners[root.grad_fn] = root
             self._arrive(edge_of(root), Grad(rows.take(grad, 0), rows, 0))
         del root
-        edges, rules, dependents, leaves, _ = self.graph
+        edges, rules, dependents, leaves, *_ = self.graph
         ready = [node for node, count in dependents.items() if count == 0]
         while ready and self.n_compact:
             node = ready.pop()
@@ -100,7 +59,7 @@ class Walk:
                     continue
                 if out is not None:
                     self._arrive(edge, out)
-                if after in leaves or (self.inputs and edge in self.inputs):
+                if after in leaves or (self.ends and edge in self.ends):
                     continue
                 if rules[after] is None and isinstance(after, BackwardCFunction):
                     self.owners[after] = owner
@@ -120,7 +79,7 @@ class Walk:
         grad = grad.fit(metas[slot].shape)
         if grad.value.dtype != metas[slot].dtype:
             grad = grad._replace(value=grad.value.to(metas[slot].dtype))
-        if self.inputs and edge in self.inputs:
+        if self.ends and edge in self.ends:
             self._collect(edge, grad)
             return
         if grad.rows is not None:
@@ -157,7 +116,11 @@ class Walk:
         if alike and rows is None:
             return [None if value is None else Grad(value) for value in values]
         self.in_full[node.name()] += 1
-        return [None if value is None else self._compacted(value) for value in values]
+        outs = [None if value is None else self._compacted(value) for value in values]
+        for edge, out in zip_longest(self.graph.edges[node], outs):
+            if out is not None and out.rows is None and edge[0] is not None and edge[0] not in self.graph.leaves:
+                self.full_from = self.full_from or node.name()
+        return outs
 
     def _compacted(self, grad: Tensor) -> Grad:
         """The survivors' part again, where the rest is zero still."""
@@ -178,8 +141,11 @@ class Walk:
         if not starts:
             return
         edges, values = zip(*starts, strict=True)
-        ends = [*((node, 0) for node in self.graph.leaves), *self.inputs]
-        found = torch.autograd.grad(edges, [GradientEdge(*end) for end in ends], values, allow_unused=True, retain_graph=True)
-        for end, grad in zip(ends, found, strict=True):
+        targets: dict[Any, GradientEdge] = {node: GradientEdge(node, 0) for node in self.graph.leaves}
+        targets |= {end: GradientEdge(*end) for end in self.ends}
+        tensors = [*self.graph.leaves.values(), *self.ends.values()]
+        with called_outside(tensors, [edge.node for edge in edges]):
+            gradients = torch.autograd.grad(edges, [*targets.values()], values, allow_unused=True, retain_graph=True)
+        for target, grad in zip(targets, gradients, strict=True):
             if grad is not None:
-                self._collect(end if end in self.inputs else end[0], Grad(grad))
+                self._collect(target, Grad(grad))
