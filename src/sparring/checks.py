@@ -132,7 +132,8 @@ def check_class_values(target: Tensor, n_classes: int, ignore_index: int) -> Non
     try:
         low, high = (int(x) for x in target.aminmax())
         if low < 0 or high >= n_classes:
-            low, high = (int(x) for x in target.masked_fill(target == ignore_index, 0).aminmax())
+            wide = target.long()  # 156 as uint8 equals -100 to torch, which compares in the target's dtype
+            low, high = (int(x) for x in wide.masked_fill(wide == ignore_index, 0).aminmax())
     except RuntimeError:  # inside vmap there is no single value to look at
         return
     if low < 0 or high >= n_classes:
@@ -161,7 +162,8 @@ def check_label_rows(target: Tensor, shape: tuple[int, ...], ignore_index: int) 
     try:
         if _only_zeros_and_ones(target):
             return
-        wrong = target[(target != 0) & (target != 1) & (target != ignore_index)]
+        wide = target if target.is_floating_point() else target.long()  # see check_class_values
+        wrong = wide[(wide != 0) & (wide != 1) & (wide != ignore_index)]
         first = wrong[0].item() if len(wrong) else None
     except RuntimeError:  # inside vmap
         return
@@ -188,9 +190,12 @@ def check_range(name: str, value: float, low: float, high: float = float("inf"),
 
 
 def check_positive(name: str, value: float, *, note: str = "") -> float:
+    """A finite number above 0."""
     check_range(name, value, 0, note=note)
     if value == 0:
         raise ValueError(f"{name} must be above 0, got 0{note and f' ({note})'}")
+    if value == float("inf"):
+        raise ValueError(f"{name} must be finite, got inf{note and f' ({note})'}")
     return value
 
 
