@@ -34,6 +34,13 @@ def _check_tensors(input: Tensor, target: Tensor, labels: str, *, holds: str = "
         raise ValueError(f"input must be floating-point {holds}, got {_dtype(input)}")
     if input.device != target.device:
         raise ValueError(f"input is on {input.device} and target on {target.device}; move one: target.to(input.device)")
+    if target is not input and target.requires_grad:
+        raise ValueError("target requires a gradient, and labels have none here: target.detach()")
+
+
+def _check_ignore_index(ignore_index: int) -> None:
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, (int, numbers.Integral)):
+        raise ValueError(f"ignore_index must be a whole number, got {ignore_index!r}: -100 where nothing is to be ignored")
 
 
 def check_class_input(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
@@ -60,6 +67,7 @@ def _check_indices(target: Tensor, rows: torch.Size, n_classes: int, weight: Ten
         raise ValueError(f"target is {_dtype(target)}, expected integer class indices: target.long()")
     if weight is not None and weight.shape != (n_classes,):
         raise ValueError(f"weight has shape {_shape(weight)}, expected ({n_classes},): one weight per class")
+    _check_ignore_index(ignore_index)
     check_class_values(target, n_classes, ignore_index)
 
 
@@ -157,6 +165,7 @@ def check_label_rows(target: Tensor, shape: tuple[int, ...], ignore_index: int) 
         raise ValueError(
             f"target has shape {_shape(target)}, expected {tuple(shape)}: one 0/1 label per class. For class indices use ASSoftmaxLoss"
         )
+    _check_ignore_index(ignore_index)
     if not _values_readable(target) or target.dtype == torch.bool:
         return
     try:

@@ -47,6 +47,7 @@ def margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
 @torch.no_grad()
 def kept_classes(input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100) -> Tensor:
     """How many classes AS-Softmax keeps in each row: the target and its strong opponents (1 when won, 0 when ignored).
+    A row with NaN or +inf is decided by nothing: it keeps all.
 
     Multi-label rows: the members left in the two sums of Eq. 18 (0 when won).
 
@@ -64,4 +65,4 @@ def kept_classes(input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0
     rows = class_last(input)  # (…, C)
     safe, valid = valid_targets(target.long(), ignore_index)
     _, logp, tau = strong_log_softmax(rows.reshape(-1, rows.shape[-1]), safe.reshape(-1), probability_rule(delta_value(delta)))
-    return (logp >= tau).sum(1).reshape(target.shape) * valid
+    return (logp.shape[1] - (logp < tau).sum(1)).reshape(target.shape) * valid  # a row of NaN keeps all
