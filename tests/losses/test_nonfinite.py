@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import sparring
-from tests.cases import CASES, IDS, batch, is_multilabel, make
+from tests.cases import CASES, IDS, NAMES, SETTINGS, batch, is_multilabel, make
 
 every_case = pytest.mark.parametrize(("name", "settings"), CASES, ids=IDS)
 NAN, INF = torch.nan, torch.inf
@@ -119,8 +119,7 @@ def test_a_masked_target_costs_infinitely_much(name: str, settings: dict[str, An
 
 @every_case
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("poison", [NAN, INF, -INF], ids=["nan", "inf", "-inf"])
-def test_an_ignored_row_reaches_nothing(name: str, settings: dict[str, Any], reduction: str, poison: float) -> None:
+def test_an_ignored_row_reaches_nothing(name: str, settings: dict[str, Any], reduction: str) -> None:
     logits, target = batch(name, n_rows=8, n_classes=5, dtype=torch.float64)
     loss = make(name, settings, reduction=reduction)
 
@@ -141,17 +140,17 @@ def test_an_ignored_row_reaches_nothing(name: str, settings: dict[str, Any], red
         return [value, grad, second, forward, batched, torch.func.jacfwd(f)(logits)]
 
     expected = derivatives(logits)
-    logits[2, 1:4] = poison
-    logits[2, 0] = NAN
-    for found, clean in zip(derivatives(logits), expected, strict=True):
-        torch.testing.assert_close(found, clean)
+    for poison in (torch.tensor([NAN, INF, -INF, 0.0, 1.0]), torch.tensor([INF, -INF, 0.0, 0.0, 0.0])):
+        logits[2] = poison
+        for found, clean in zip(derivatives(logits), expected, strict=True):
+            torch.testing.assert_close(found, clean)
 
 
-@every_case
-def test_an_ignored_row_reaches_nothing_when_compiled(name: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_an_ignored_row_reaches_nothing_when_compiled(name: str) -> None:
     logits, target = batch(name)
     logits[2] = NAN
-    loss = make(name, settings)
+    loss = make(name, SETTINGS[name][0])
     _, expected = run(loss, logits, target)
     x = logits.clone().requires_grad_()
     torch.compile(loss, fullgraph=True, backend="aot_eager")(x, target).backward()
@@ -161,10 +160,10 @@ def test_an_ignored_row_reaches_nothing_when_compiled(name: str, settings: dict[
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("name", [name for name, _ in CASES if is_multilabel(name)])
+@pytest.mark.parametrize("name", [name for name in NAMES if is_multilabel(name)])
 def test_an_ignored_label_of_a_valid_row_reaches_nothing(name: str) -> None:
     logits, target = batch(name)
-    settings = dict(CASES)[name]
+    settings = SETTINGS[name][0]
     expected = run(make(name, settings), logits, target)
     assert target[3, 0] == -100
     logits[3, 0] = NAN
