@@ -27,6 +27,27 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "delta must lie in [0, 1], got 2 (delta=1 is plain softmax)",
     ),
     "tau": (lambda: sparring.TSoftmaxLoss(0), "tau must be above 0, got 0"),
+    "tau without end": (lambda: sparring.TSoftmaxLoss(float("inf")), "tau must be finite, got inf"),
+    "ignore_index": (
+        lambda: functional.as_softmax_loss(LOGITS, TARGET, ignore_index=None),
+        "ignore_index must be a whole number, got None: -100 where nothing is to be ignored",
+    ),
+    "ignore_index of labels": (
+        lambda: functional.multilabel_softmax_loss(LOGITS, LABELS, ignore_index=2.5),
+        "ignore_index must be a whole number, got 2.5: -100 where nothing is to be ignored",
+    ),
+    "labels with a gradient": (
+        lambda: multilabel(LOGITS, LABELS.float().requires_grad_()),
+        "target requires a gradient, and labels have none here: target.detach()",
+    ),
+    "156 is no -100": (
+        lambda: loss(LOGITS, torch.full((8,), 156, dtype=torch.uint8)),
+        "target 156 is out of range for 151 classes: expected 0 to 150, or ignore_index=-100",
+    ),
+    "nor as a label": (
+        lambda: multilabel(LOGITS, torch.full((8, 151), 156, dtype=torch.uint8)),
+        "target holds 156, expected labels 0, 1 or ignore_index=-100",
+    ),
     "epsilon": (lambda: sparring.LabelSmoothingLoss(1.0), "epsilon must be below 1, got 1: the target would count for nothing"),
     "k": (lambda: sparring.SparseSoftmaxLoss(0), "k must be a whole number of at least 1, got 0 (the number of logits to keep)"),
     "k float": (lambda: sparring.SparseSoftmaxLoss(2.5), "k must be a whole number of at least 1, got 2.5 (the number of logits to keep)"),

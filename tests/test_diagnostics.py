@@ -45,3 +45,10 @@ def test_shapes() -> None:
     ignored = sparring.margins(torch.randn(2, 5), torch.tensor([1, -100]))
     assert ignored.isnan().tolist() == [False, True]
     assert not sparring.margins(torch.randn(2, 5, requires_grad=True), torch.tensor([1, 2])).requires_grad
+
+
+def test_nan_and_overflow_are_no_margin_and_keep_every_class() -> None:
+    logits = torch.tensor([[5.0, 0.0, 0.0], [torch.nan, 0.0, 0.0], [torch.inf, 0.0, 0.0], [5.0, -torch.inf, 0.0]])
+    target = torch.zeros(4, dtype=torch.long)
+    assert sparring.margins(logits, target).isnan().tolist() == [False, True, True, False]
+    assert sparring.kept_classes(logits, target).tolist() == [1, 3, 3, 1]

@@ -34,6 +34,13 @@ def _check_tensors(input: Tensor, target: Tensor, labels: str, *, holds: str = "
         raise ValueError(f"input must be floating-point {holds}, got {_dtype(input)}")
     if input.device != target.device:
         raise ValueError(f"input is on {input.device} and target on {target.device}; move one: target.to(input.device)")
+    if target is not input and target.requires_grad:
+        raise ValueError("target requires a gradient, and labels have none here: target.detach()")
+
+
+def _check_ignore_index(ignore_index: int) -> None:
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, (int, numbers.Integral)):
+        raise ValueError(f"ignore_index must be a whole number, got {ignore_index!r}: -100 where nothing is to be ignored")
 
 
 def check_class_input(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
@@ -60,6 +67,7 @@ def _check_indices(target: Tensor, rows: torch.Size, n_classes: int, weight: Ten
         raise ValueError(f"target is {_dtype(target)}, expected integer class indices: target.long()")
     if weight is not None and weight.shape != (n_classes,):
         raise ValueError(f"weight has shape {_shape(weight)}, expected ({n_classes},): one weight per class")
+    _check_ignore_index(ignore_index)
     check_class_values(target, n_classes, ignore_index)
 
 
@@ -132,7 +140,8 @@ def check_class_values(target: Tensor, n_classes: int, ignore_index: int) -> Non
     try:
         low, high = (int(x) for x in target.aminmax())
         if low < 0 or high >= n_classes:
-            low, high = (int(x) for x in target.masked_fill(target == ignore_index, 0).aminmax())
+            wide = target.long()  # 156 as uint8 equals -100 to torch, which compares in the target's dtype
+            low, high = (int(x) for x in wide.masked_fill(wide == ignore_index, 0).aminmax())
     except RuntimeError:  # inside vmap there is no single value to look at
         return
     if low < 0 or high >= n_classes:
@@ -156,12 +165,14 @@ def check_label_rows(target: Tensor, shape: tuple[int, ...], ignore_index: int) 
         raise ValueError(
             f"target has shape {_shape(target)}, expected {tuple(shape)}: one 0/1 label per class. For class indices use ASSoftmaxLoss"
         )
+    _check_ignore_index(ignore_index)
     if not _values_readable(target) or target.dtype == torch.bool:
         return
     try:
         if _only_zeros_and_ones(target):
             return
-        wrong = target[(target != 0) & (target != 1) & (target != ignore_index)]
+        wide = target if target.is_floating_point() else target.long()  # see check_class_values
+        wrong = wide[(wide != 0) & (wide != 1) & (wide != ignore_index)]
         first = wrong[0].item() if len(wrong) else None
     except RuntimeError:  # inside vmap
         return
@@ -188,9 +199,12 @@ def check_range(name: str, value: float, low: float, high: float = float("inf"),
 
 
 def check_positive(name: str, value: float, *, note: str = "") -> float:
+    """A finite number above 0."""
     check_range(name, value, 0, note=note)
     if value == 0:
         raise ValueError(f"{name} must be above 0, got 0{note and f' ({note})'}")
+    if value == float("inf"):
+        raise ValueError(f"{name} must be finite, got inf{note and f' ({note})'}")
     return value
 
 

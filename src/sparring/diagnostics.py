@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparring.checks import check_class_input, check_multilabel_input
 from sparring.delta import DeltaSchedule, delta_value
-from sparring.losses.base import class_last, finite, valid_targets
+from sparring.losses.base import class_last, in_float32, valid_targets
 from sparring.losses.multilabel import strong_labels
 from sparring.losses.rule import probability_rule
 from sparring.losses.strong import strong_log_softmax
@@ -31,10 +31,10 @@ def margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
     if target.shape == input.shape and input.dim() > 0:
         check_multilabel_input(input, target, ignore_index)
         positive, negative = target == 1, target == 0
-        p = torch.softmax(finite(input).masked_fill(~(positive | negative), -torch.inf), dim=-1)
+        p = torch.softmax(in_float32(input).masked_fill(~(positive | negative), -torch.inf), dim=-1)
     else:
         check_class_input(input, target, None, ignore_index)
-        p = torch.softmax(class_last(finite(input)), dim=-1)  # (…, C)
+        p = torch.softmax(class_last(in_float32(input)), dim=-1)  # (…, C)
         safe, valid = valid_targets(target.long(), ignore_index)
         positive = torch.zeros_like(p, dtype=torch.bool).scatter(-1, safe[..., None], valid[..., None])
         negative = ~positive & valid[..., None]
@@ -47,6 +47,7 @@ def margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
 @torch.no_grad()
 def kept_classes(input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100) -> Tensor:
     """How many classes AS-Softmax keeps in each row: the target and its strong opponents (1 when won, 0 when ignored).
+    A row with NaN or +inf is decided by nothing: it keeps all.
 
     Multi-label rows: the members left in the two sums of Eq. 18 (0 when won).
 
@@ -58,10 +59,10 @@ def kept_classes(input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0
         check_multilabel_input(input, target, ignore_index)
         shape = (-1, input.shape[-1])
         labels = target.reshape(shape)
-        positive, negative = strong_labels(finite(input).reshape(shape), labels == 1, labels == 0, delta)
+        positive, negative = strong_labels(in_float32(input).reshape(shape), labels == 1, labels == 0, delta)
         return (positive | negative).sum(1).reshape(input.shape[:-1])
     check_class_input(input, target, None, ignore_index)
     rows = class_last(input)  # (…, C)
     safe, valid = valid_targets(target.long(), ignore_index)
     _, logp, tau = strong_log_softmax(rows.reshape(-1, rows.shape[-1]), safe.reshape(-1), probability_rule(delta_value(delta)))
-    return (logp >= tau).sum(1).reshape(target.shape) * valid
+    return (logp.shape[1] - (logp < tau).sum(1)).reshape(target.shape) * valid  # a row of NaN keeps all

@@ -20,7 +20,17 @@ from sparring.fused import IMPLS, Head, find_impl, fused_rows
 from sparring.fused.passes import chunk_sizes
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import ASSoftmaxLoss
-from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction, at_least_float32, make_loss, reduce, valid_targets
+from sparring.losses.base import (
+    ClassLoss,
+    Loss,
+    MultilabelLoss,
+    RowFunction,
+    at_least_float32,
+    make_loss,
+    reduce,
+    row_weights,
+    valid_targets,
+)
 from sparring.losses.carried import CarriesLoss
 from sparring.losses.multilabel import MultilabelASSoftmaxLoss
 from sparring.losses.softmax import SoftmaxLoss
@@ -60,7 +70,7 @@ def linear_rows(
     of_rows = None
     if weight is not None:
         safe, valid = valid_targets(target, ignore_index)
-        of_rows = weight.to(at_least_float32(x.dtype))[safe] * valid
+        of_rows = row_weights(weight, safe, valid, at_least_float32(x.dtype))
     return fused_rows(x, linear_weight, linear_bias, target, head, of_rows, reduction)
 
 

@@ -30,8 +30,8 @@ def gradient(loss: sparring.Loss, logits: Tensor, target: Tensor) -> Tensor:
 def test_gradient_and_second_derivative(name: str, settings: dict[str, Any]) -> None:
     logits, target = batch(name, n_rows=6, n_classes=5, dtype=torch.float64)
     loss = make(name, settings)
-    assert gradcheck(lambda x: loss(x, target), logits.requires_grad_(), check_forward_ad=not name.startswith(("sparsemax", "entmax")))
-    assert gradgradcheck(lambda x: loss(x, target), logits)
+    assert gradcheck(lambda x: loss(x, target), logits.requires_grad_(), check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(lambda x: loss(x, target), logits, check_batched_grad=True)
 
 
 @every_case
@@ -131,10 +131,9 @@ def test_half_precision(name: str, settings: dict[str, Any], dtype: torch.dtype)
 
 
 @every_case
-@pytest.mark.parametrize("size", [1e4, torch.inf], ids=["1e4", "inf"])
-def test_extreme_logits(name: str, settings: dict[str, Any], size: float) -> None:
-    values = torch.tensor([size, -size, 0.0])
-    logits = torch.cartesian_prod(values, values, values)  # every row of three, all infinite ones among them
+def test_extreme_logits(name: str, settings: dict[str, Any]) -> None:
+    values = torch.tensor([1e4, -1e4, 0.0])
+    logits = torch.cartesian_prod(values, values, values)  # every row of three
     if is_multilabel(name):
         labels = torch.cartesian_prod(*[torch.tensor([0, 1])] * 3)
         logits, target = logits.repeat_interleave(len(labels), 0), labels.repeat(len(logits), 1)
@@ -142,11 +141,9 @@ def test_extreme_logits(name: str, settings: dict[str, Any], size: float) -> Non
         logits, target = logits.repeat_interleave(3, 0), torch.arange(3).repeat(len(logits))
     loss = make(name, settings, reduction="none")
     value = loss(logits, target)
-    assert not value.isnan().any()
+    assert value.isfinite().all()
     assert (value >= 0).all()
-    assert not gradient(loss, logits, target).isnan().any()
-    if size < torch.inf:
-        assert value.isfinite().all()
+    assert gradient(loss, logits, target).isfinite().all()
 
 
 @every_case

@@ -28,10 +28,10 @@ class Outcome(NamedTuple):
     blocks: list[Block]  # of the active rows, each in one block; empty where no gradient was asked for
 
 
-def outcome(logits: Tensor, target: Tensor, head: Head, work: Tensor, with_grad: bool, n_classes: int) -> Outcome:
+def outcome(logits: Tensor, target: Tensor, head: Head, work: Tensor, with_grad: bool) -> Outcome:
     """Of some rows' logits, (n, C) in float32 at least, which are used up; `work` is another such buffer. Blocks may lie in either.
 
-    There may be columns after the `n_classes` of the classes, where the loss has a rule: they are -inf.
+    There may be columns after those of the classes, where the loss has a rule: they are -inf.
     """
     rule = head.rule()
     if rule is None:
@@ -42,12 +42,12 @@ def outcome(logits: Tensor, target: Tensor, head: Head, work: Tensor, with_grad:
 
         return _on_device(logits, safe, valid, rule, work, with_grad, strong_triton.chunk)
     if logits.is_cpu:
-        return _on_cpu(logits, safe, valid, rule, work, with_grad, n_classes)
+        return _on_cpu(logits, safe, valid, rule, work, with_grad)
     return _on_device(logits, safe, valid, rule, work, with_grad, strong.chunk)
 
 
-def _on_cpu(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, work: Tensor, with_grad: bool, n_classes: int) -> Outcome:
-    fought = strong_cpu.fight(logits, target, valid, rule, logp=work, out=logits, with_grad=with_grad, n_classes=n_classes)
+def _on_cpu(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, work: Tensor, with_grad: bool) -> Outcome:
+    fought = strong_cpu.fight(logits, target, valid, rule, logp=work, out=logits, with_grad=with_grad)
     if not with_grad:
         blocks = []
     elif fought.rows is None:

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparring.checks import check_class_values
 from sparring.fused.gradients import Gradients, Needs
 from sparring.fused.head import RULES, Head
 from sparring.fused.kernels import outcome
+from sparring.fused.unfused import batched_gradients, unfused_rows, valid_rows
 from sparring.losses import strong_cpu
-from sparring.losses.base import at_least_float32, valid_targets
+from sparring.losses.base import at_least_float32, in_autograd_vmap, in_forward_mode, in_vmap
 from sparring.rows import RowLosses
 
 CHUNK_ROWS = 230
@@ -49,10 +49,10 @@ def fused_rows(
     tensors = [each for each in (x, weight, bias) if each is not None]
     compiling = torch.compiler.is_compiling()
     plain = all(type(each) in (Tensor, nn.Parameter) for each in tensors) and x.device.type != "meta"
-    if not plain or 0 in x.shape or len(weight) < 2 or (compiling and head.row_function not in RULES):
-        value, valid, active, _ = head.rows(F.linear(*(each.to(head.dtype) for each in tensors)), target)
-        return RowLosses(value, valid, active, of_rows)
-    valid = _valid(target, head.ignore_index)
+    traced = not plain or in_forward_mode() or (compiling and head.row_function not in RULES)
+    if traced or 0 in x.shape or len(weight) < 2:
+        return unfused_rows(head, target, x, weight, bias)._replace(weight=of_rows)
+    valid = valid_rows(target, head.ignore_index)
     wanted = torch.is_grad_enabled() and reduction != "none"
     needs = Needs(*(wanted and each is not None and each.requires_grad for each in (x, weight, bias)))
     coefficient = _expected(valid, of_rows, at_least_float32(head.dtype)) if reduction == "mean" and head.dtype.itemsize > 2 else of_rows
@@ -70,13 +70,6 @@ def _expected(valid: Tensor, of_rows: Tensor | None, dtype: torch.dtype) -> Tens
     rows = RowLosses(valid.to(dtype), valid, valid, of_rows)
     total = rows.weighted().sum()
     return rows.weighted() / torch.where(total == 0, 1, total)
-
-
-def _valid(target: Tensor, ignore_index: int) -> Tensor:
-    if target.dim() == 1:
-        return valid_targets(target, ignore_index)[1]
-    parts = target.split(max(PART_ROWS, 2**20 // target.shape[1]))  # not as a whole: it may be large
-    return torch.cat([((part == 0) | (part == 1)).any(1) for part in parts])
 
 
 @torch.no_grad()
@@ -107,7 +100,7 @@ def solve(
             logits[:, n_classes:] = -torch.inf
             for part in logits.split(size):
                 rows, n = slice(start, start + len(part)), len(part)
-                value[rows], active[rows], blocks = outcome(part, target[rows], head, work[:n], any(needs), n_classes)
+                value[rows], active[rows], blocks = outcome(part, target[rows], head, work[:n], any(needs))
                 for block in blocks:
                     index = torch.arange(n, device=x.device) if block.rows is None else block.rows
                     if not len(index):
@@ -277,7 +270,9 @@ class _FusedRows(torch.autograd.Function):
             return (None,) * 7
         x, weight, bias, target, coefficient, *saved = ctx.saved_tensors
         found, needs = Found(*saved), Needs(*ctx.needs_input_grad[:3])
-        if torch.is_grad_enabled():  # a second derivative may be wanted, or torch.func is at work
+        if in_autograd_vmap(upstream):
+            grads = batched_gradients(upstream, ctx.head, target, x, weight, bias)
+        elif torch.is_grad_enabled() or in_vmap(upstream):  # a second derivative may be wanted, or torch.func is at work
             grads = _FusedGradients.apply(upstream, x, weight, bias, target, coefficient, *found, ctx.head, needs, ctx.spent)
         else:
             found = _again(x, weight, bias, target, coefficient, found, ctx.head, ctx.spent)
@@ -308,7 +303,7 @@ class _FusedGradients(torch.autograd.Function):
         head, there = ctx.head, [each for each in parameters if each is not None]
 
         def value(*parameters: Tensor) -> Tensor:
-            return head.rows(F.linear(*(each.to(head.dtype) for each in parameters)), target).value  # type: ignore[no-any-return]
+            return unfused_rows(head, target, *parameters).value
 
         def gradients(upstream: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
             return torch.func.vjp(value, *parameters)[1](upstream)  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparring.checks import check_count, check_positive, check_range
-from sparring.losses.base import ClassLoss, at_least_float32, register, valid_targets
+from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
 from sparring.losses.softmax import softmax_rows
 from sparring.rows import RowLosses
 
@@ -19,7 +19,7 @@ def am_softmax_rows(logits: Tensor, target: Tensor, scale: float, margin: float,
 
     loss = −log [ exp(s (o_t − m)) / ( exp(s (o_t − m)) + Σ_{j≠t} exp(s o_j) ) ]           (Eq. 21)
     """
-    scaled = logits.to(at_least_float32(logits.dtype)) * check_positive("scale", scale)
+    scaled = in_float32(logits) * check_positive("scale", scale)
     index = valid_targets(target, ignore_index)[0][:, None]
     given_up = torch.full_like(index, -scale * check_range("margin", margin, 0), dtype=scaled.dtype)
     return softmax_rows(scaled.scatter_add(1, index, given_up), target, ignore_index)

@@ -24,17 +24,39 @@ def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-def finite(logits: Tensor) -> Tensor:
-    """Logits in float32 at least, with ±inf at the ends of the range: a softmax of infinities without NaN."""
-    logits = logits.to(at_least_float32(logits.dtype))
-    limits = torch.finfo(logits.dtype)
-    return logits.clamp(limits.min, limits.max)
+def in_float32(logits: Tensor) -> Tensor:
+    """Logits in float32 at least."""
+    return logits.to(at_least_float32(logits.dtype))
+
+
+def in_forward_mode() -> bool:
+    """Whether forward-mode AD is active: `torch.func.jvp`, `jacfwd`, or a dual level of `torch.autograd.forward_ad`.
+
+    The losses then run as differentiable torch operations. An autograd.Function with a `jvp` gives the right first
+    derivative, but a second one that is wrong, without a word from torch, where forward mode is nested in itself.
+    """
+    return torch.autograd.forward_ad._current_level >= 0
+
+
+def in_autograd_vmap(x: Tensor) -> bool:
+    """Whether x is a batch of gradients under `is_grads_batched`: autograd has a vmap of its own, older than torch.func's."""
+    return torch._C._functorch.is_legacy_batchedtensor(x)
+
+
+def in_vmap(x: Tensor) -> bool:
+    """Whether x is a batch of tensors inside of any vmap: nothing can be multiplied by it in place."""
+    return in_autograd_vmap(x) or torch._C._functorch.is_batchedtensor(x)
 
 
 def valid_targets(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """Targets that can be indexed with (0 where ignored), and which rows are valid."""
     valid = target != ignore_index
     return torch.where(valid, target, 0), valid
+
+
+def row_weights(weight: Tensor, target: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
+    """The class weight of each row's target, 0 where the row is ignored, whatever number the weight is."""
+    return torch.where(valid, weight.to(dtype)[target], 0)
 
 
 def class_last(input: Tensor) -> Tensor:
@@ -53,7 +75,7 @@ def class_rows(
     if weight is None:
         return rows
     safe, valid = valid_targets(target, ignore_index)
-    return rows._replace(weight=weight.to(rows.value.dtype)[safe] * valid)
+    return rows._replace(weight=row_weights(weight, safe, valid, rows.value.dtype))
 
 
 def multilabel_rows(row_function: RowFunction, input: Tensor, target: Tensor, ignore_index: int = -100, **settings: Any) -> RowLosses:

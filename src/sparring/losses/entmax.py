@@ -1,7 +1,7 @@
 """Sparsemax and 1.5-entmax with their Fenchel-Young losses, on the `entmax` package, called as nn.CrossEntropyLoss is.
 
 The package finds the projection. What it lacks for a drop-in stands here: ignored rows, N-d input, float32 for half
-precision, second derivatives, torch.func and torch.compile.
+precision, NaN and infinities, second derivatives, forward-mode AD, torch.func, torch.compile and FakeTensor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import entmax
 import torch
 from torch import Tensor
 
-from sparring.losses.base import ClassLoss, finite, register, valid_targets
+from sparring.losses.base import ClassLoss, in_float32, in_forward_mode, register, valid_targets
 from sparring.rows import RowLosses
 
 _PROJECTIONS: dict[float, Callable[..., Tensor]] = {1.5: entmax.entmax15, 2.0: entmax.sparsemax}
@@ -38,86 +38,100 @@ def entmax_rows(logits: Tensor, target: Tensor, alpha: float, ignore_index: int 
     Won when p puts everything on the target: then loss and gradient p − onehot(t) are exactly 0.
     """
     target, valid = valid_targets(target, ignore_index)
-    value, p = _FenchelYoung.apply(logits, target, alpha)
-    p_t = p.gather(1, target[:, None]).squeeze(1)
-    active = valid & ((p != 0).sum(1) > (p_t != 0))  # somebody besides the target
-    return RowLosses(torch.where(active, value, 0), valid, active)
+    if in_forward_mode():
+        value, active = _equation(logits, target, valid, alpha)
+    else:
+        value, active, _ = _FenchelYoung.apply(logits, target, valid, alpha)
+    return RowLosses(value, valid, active)
 
 
 def _shifted(logits: Tensor) -> Tensor:
-    """A fresh copy in float32 at least with the largest logit at 0: the loss does not change, and large logits lose no digits."""
-    logits = finite(logits)
-    return logits.sub_(logits.amax(-1, keepdim=True))
+    """In float32 at least with the largest logit at 0: the loss does not change, and large logits lose no digits.
+
+    A row with NaN or +inf, or with -inf alone, becomes NaN.
+    """
+    logits = in_float32(logits)
+    return logits - logits.detach().amax(-1, keepdim=True)
 
 
 def _project(shifted: Tensor, alpha: float) -> Tensor:
-    lost = shifted.amax(-1, keepdim=True).isnan()  # the package looks for a threshold that NaN does not have
-    if not torch.compiler.is_compiling() and shifted.is_cpu and not lost.any():
-        return _PROJECTIONS[alpha](shifted, dim=-1)
-    p = _PROJECTIONS[alpha](shifted.masked_fill(lost, 0), dim=-1)
-    return p.masked_fill(lost, torch.nan)
+    """α-entmax. The package looks for a threshold that a row with NaN does not have: such a row becomes all NaN."""
+    lost = shifted.amax(-1, keepdim=True).isnan()
+    return _PROJECTIONS[alpha](shifted.masked_fill(lost, 0), dim=-1).masked_fill_(lost, torch.nan)
+
+
+def _project_on(support: Tensor, shifted: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    r"""p and p^(α−1) in closed form once the support S is known, in operations that can be differentiated in every way.
+
+    p_i^(α−1) = (α−1) o_i − τ  on S,        x = (α−1) o
+
+    α = 2:     τ = m − 1/|S|,               m the mean of x on S
+    α = 1.5:   τ = m − √(1/|S| − v),        v its variance
+    """
+    x = torch.where(support, shifted if alpha == 2 else shifted / 2, 0)
+    size = support.sum(-1, keepdim=True)
+    mean = x.sum(-1, keepdim=True) / size
+    if alpha == 2:
+        p = torch.where(support, x - mean + 1 / size, 0)
+        return p, p
+    variance = torch.where(support, x - mean, 0).square().sum(-1, keepdim=True) / size
+    root = torch.where(support, x - mean + (1 / size - variance).sqrt(), 0)
+    return root.square(), root
+
+
+def _loss(p: Tensor, power: Tensor, shifted: Tensor, target: Tensor, valid: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """The loss and active of each row; the loss is 0 where a row is won or ignored. `power` is p^(α−1)."""
+    index = target[..., None]
+    o_t, p_t = (x.gather(-1, index).squeeze(-1) for x in (shifted, p))
+    entropy = (1 - (p * power).sum(-1)) / (alpha * (alpha - 1))
+    mean = (p * shifted.clamp(min=-16)).sum(-1)  # p is 0 from -2 on; 0 times -inf is not
+    value = (mean - o_t + entropy).clamp(min=0)
+    active = valid & (((p != 0).sum(-1) > (p_t != 0)) | value.isnan())  # somebody besides the target
+    return torch.where(active, value, 0), active
+
+
+def _equation(logits: Tensor, target: Tensor, valid: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """Loss and active in differentiable operations, for forward-mode AD."""
+    _, active, p = _FenchelYoung.apply(logits.detach(), target, valid, alpha)
+    shifted = _shifted(torch.where(active[..., None], logits, 0))
+    return _loss(*_project_on(p != 0, shifted, alpha), shifted, target, valid, alpha)
 
 
 class _FenchelYoung(torch.autograd.Function):
-    """Forward: loss and p. Backward: p − onehot(target)."""
+    """Forward: loss, active and p. Backward: p − onehot(target), 0 where a row is not active."""
 
     @staticmethod
-    def forward(logits: Tensor, target: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-        o = _shifted(logits)
-        o_t = o.gather(-1, target[..., None]).squeeze(-1)
-        o.clamp_(min=-16)  # p is 0 from -2 on; 0 times -inf is not
-        p = _project(o, alpha)
-        power = p * p if alpha == 2 else p * p.sqrt()
-        entropy = (1 - power.sum(-1)) / (alpha * (alpha - 1))
-        return ((p * o).sum(-1) - o_t + entropy).clamp_(min=0), p
+    def forward(logits: Tensor, target: Tensor, valid: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+        shifted = _shifted(logits)
+        p = _project(shifted, alpha)
+        power = p if alpha == 2 else p.sqrt()
+        return *_loss(p, power, shifted, target, valid, alpha), p
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        logits, target, ctx.alpha = inputs
-        ctx.mark_non_differentiable(output[1])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        logits, target, _, ctx.alpha = inputs
+        ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, target, output[1])
+        ctx.save_for_backward(logits, target, *output[1:])
 
     @staticmethod
-    def backward(ctx: Any, grad_value: Tensor | None, _: Any) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, grad_value: Tensor | None, *_: Any) -> tuple[Tensor | None, None, None, None]:
         if grad_value is None:
-            return None, None, None
-        logits, target, p = ctx.saved_tensors
+            return None, None, None, None
+        logits, target, active, p = ctx.saved_tensors
+        active = active[..., None]
         if torch.is_grad_enabled():  # a second derivative is wanted: p as a function of the logits
-            p = _Projection.apply(logits, ctx.alpha)
+            p = _project_on(p != 0, _shifted(torch.where(active, logits, 0)), ctx.alpha)[0]
         scale = grad_value[..., None]
-        return (p * scale).scatter_add(-1, target[..., None], -scale).to(logits.dtype), None, None
+        grad = (p * scale).scatter_add(-1, target[..., None], -scale)
+        return torch.where(active, grad, 0).to(logits.dtype), None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], logits: Tensor, target: Tensor, alpha: float) -> tuple[Any, tuple[int, int]]:
-        logits, target = (
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
-            for x, dim in zip((logits, target), in_dims, strict=False)
-        )
-        return _FenchelYoung.apply(logits, target, alpha), (0, 0)
-
-
-class _Projection(torch.autograd.Function):
-    r"""α-entmax with a derivative that can be derived again: J = diag(s) − s sᵀ / Σ s, s = p^(2−α) on the support."""
-
-    @staticmethod
-    def forward(logits: Tensor, alpha: float) -> Tensor:
-        return _project(_shifted(logits), alpha)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.alpha = inputs[1]
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad_p: Tensor) -> tuple[Tensor, None]:
-        (p,) = ctx.saved_tensors
-        s = torch.where(p > 0, torch.where(p > 0, p, 1).pow(2 - ctx.alpha), 0)
-        return s * (grad_p - (s * grad_p).sum(-1, keepdim=True) / s.sum(-1, keepdim=True)), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int, None], logits: Tensor, alpha: float) -> tuple[Tensor, int]:
-        return _Projection.apply(logits.movedim(in_dims[0], 0), alpha), 0
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, tuple[int, ...]]:
+        tensors = [
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(args[:3], in_dims, strict=False)
+        ]
+        return _FenchelYoung.apply(*tensors, args[3]), (0, 0, 0)
 
 
 @register("sparsemax", sparsemax_rows)

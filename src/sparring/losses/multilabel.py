@@ -10,12 +10,9 @@ from torch import Tensor
 
 from sparring.checks import check_count, check_positive
 from sparring.delta import DeltaSchedule, check_delta, delta_value
-from sparring.losses.base import MultilabelLoss, at_least_float32, register
+from sparring.losses.base import MultilabelLoss, in_float32, register
 from sparring.losses.softmax import softmax_rows
 from sparring.rows import RowLosses
-
-_FAR = 1e30  # ±inf logits count as this
-_OUT = 3e38  # taken off what is not in a sum: exp of it is exactly 0. Filling from a mask takes ten times as long
 
 
 def multilabel_softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> RowLosses:
@@ -23,22 +20,23 @@ def multilabel_softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = 
 
         loss = log(1 + Σ_{i∈neg} exp(o_i)) + log(1 + Σ_{t∈pos} exp(−o_t))             (Eq. 14)
 
-    logits (N, C), target (N, C) of 0 and 1 -> N rows. Entries with `ignore_index` are in neither sum.
+    logits (N, C), target (N, C) of 0 and 1 -> N rows. Entries with `ignore_index` are in neither sum. A negative may
+    be masked with -inf; +inf, or -inf for a positive, is an overflow and gives NaN.
     """
     positive, negative = target == 1, target == 0
     valid = _any(positive | negative)
-    return _rows(_bounded(logits), positive, negative, valid, active=valid)
+    return _rows(_counted(logits), positive, negative, valid, active=valid)
 
 
 def multilabel_t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
     r"""Eq. 14 at a temperature: o / τ in place of o."""
-    return multilabel_softmax_rows(_bounded(logits) / check_positive("tau", tau), target, ignore_index)
+    return multilabel_softmax_rows(in_float32(logits) / check_positive("tau", tau), target, ignore_index)
 
 
 def multilabel_sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: int = -100) -> RowLosses:
     r"""Eq. 14 with only the k largest terms of each of its two sums."""
     check_count("k", k, note="the number of terms to keep in each sum")
-    logits = _bounded(logits)
+    logits = _counted(logits)
     positive, negative = target == 1, target == 0
     valid = _any(positive | negative)
     return _rows(logits, _largest(-logits, positive, k), _largest(logits, negative, k), valid, active=valid)
@@ -54,7 +52,7 @@ def multilabel_as_softmax_rows(logits: Tensor, target: Tensor, delta: float | De
     p is the softmax over the row's classes, ignored ones left out. A row without a positive, or without a negative, has no
     margin to satisfy: nothing is discarded there.
     """
-    logits = _bounded(logits)
+    logits = _counted(logits)
     positive, negative = target == 1, target == 0
     valid = _any(positive | negative)
     positive, negative = strong_labels(logits, positive, negative, delta)
@@ -65,9 +63,9 @@ def strong_labels(logits: Tensor, positive: Tensor, negative: Tensor, delta: flo
     """The positives and the negatives that Eq. 17 keeps, two (N, C) masks."""
     threshold = delta_value(delta)
     strict = 1 - 4 * torch.finfo(logits.dtype).eps  # what meets the margin, to rounding, stays
-    p = torch.softmax(_without(logits.detach(), ~(positive | negative), _OUT), dim=1)  # (N, C)
-    weakest = _without(p, ~positive, -2).amin(1, keepdim=True)
-    strongest = _without(p, ~negative, 2).amax(1, keepdim=True)
+    p = torch.softmax(torch.where(positive | negative, logits.detach(), -torch.inf), dim=1)  # (N, C)
+    weakest = torch.where(positive, p, 2).amin(1, keepdim=True)
+    strongest = torch.where(negative, p, -2).amax(1, keepdim=True)
     both = (_any(positive) & _any(negative))[:, None]
     easy_positive = both & (p * strict - strongest > threshold)  # Eq. 16
     easy_negative = both & (weakest * strict - p > threshold)  # Eq. 15
@@ -82,7 +80,7 @@ def _rows(logits: Tensor, positive: Tensor, negative: Tensor, valid: Tensor, act
 
 def _log1p_sum_exp(x: Tensor, member: Tensor) -> Tensor:
     """log(1 + Σ exp x) = −log softmax(0, x)_0: plain cross entropy of a class with logit 0 against the members."""
-    against = torch.cat([torch.zeros_like(x[:, :1]), _without(x, ~member, _OUT)], dim=1)
+    against = torch.cat([torch.zeros_like(x[:, :1]), torch.where(member, x, -torch.inf)], dim=1)
     return softmax_rows(against, torch.zeros_like(x[:, 0], dtype=torch.long)).value
 
 
@@ -90,17 +88,14 @@ def _largest(x: Tensor, member: Tensor, k: int) -> Tensor:
     """The k largest members of each row."""
     if k >= x.shape[1]:
         return member
-    order = _without(x.detach(), ~member, _OUT).topk(k, dim=1).indices
+    order = torch.where(member, x.detach(), -torch.inf).topk(k, dim=1).indices
     return member & torch.zeros_like(member).scatter(1, order, True)
 
 
-def _bounded(logits: Tensor) -> Tensor:
-    return logits.to(at_least_float32(logits.dtype)).clamp(-_FAR, _FAR)
-
-
-def _without(x: Tensor, mask: Tensor, distance: float) -> Tensor:
-    """x, with what the mask names moved out of reach."""
-    return x - mask.to(x.dtype) * distance
+def _counted(logits: Tensor) -> Tensor:
+    """Logits in float32 at least, and NaN for +inf, since 0 · inf is: a sum that takes −o would count it as settled."""
+    logits = in_float32(logits)
+    return logits + 0 * logits.relu()
 
 
 def _any(mask: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparring.checks import check_positive, check_range
-from sparring.losses.base import ClassLoss, at_least_float32, finite, register, valid_targets
+from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
 from sparring.losses.rule import SOFTMAX_RULE
 from sparring.losses.strong import strong_rows
 from sparring.rows import RowLosses
@@ -24,7 +24,7 @@ def softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Ro
 
 def t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
     r"""Cross entropy at a temperature: softmax of o / τ (Eq. 20). τ > 1 smooths, τ < 1 sharpens."""
-    return softmax_rows(logits.to(at_least_float32(logits.dtype)) / check_positive("tau", tau), target, ignore_index)
+    return softmax_rows(in_float32(logits) / check_positive("tau", tau), target, ignore_index)
 
 
 def label_smoothing_rows(logits: Tensor, target: Tensor, epsilon: float, ignore_index: int = -100) -> RowLosses:
@@ -33,16 +33,17 @@ def label_smoothing_rows(logits: Tensor, target: Tensor, epsilon: float, ignore_
         loss = −(1 − ε) log p_t − ε/(n−1) Σ_{i≠t} log p_i
 
     The target keeps 1 − ε and each other class gets ε/(n−1). torch's ``label_smoothing`` spreads ε over all n classes, the
-    target included: torch's value ε equals ours at ε·(n−1)/n.
+    target included: torch's value ε equals ours at ε·(n−1)/n. A class that is masked with -inf gets its share of ε as
+    well, so that the loss is inf, as torch's is; the gradient stays p − softened labels.
     """
     check_epsilon(epsilon)
     target, valid = valid_targets(target, ignore_index)
     index, n_classes = target[:, None], logits.shape[1]
-    logp = torch.log_softmax(finite(logits), dim=1)  # (N, C)
+    logp = torch.log_softmax(torch.where(valid[:, None], in_float32(logits), 0), dim=1)  # (N, C)
     value = -(1 - epsilon) * logp.gather(1, index).squeeze(1)
     if epsilon > 0 and n_classes > 1:
         value = value - epsilon / (n_classes - 1) * logp.scatter(1, index, 0).sum(1)
-    return RowLosses(torch.where(valid, value, 0), valid, valid & (n_classes > 1))
+    return RowLosses(torch.where(valid, value, 0), valid, valid & ((n_classes > 1) | value.isnan()))
 
 
 def check_epsilon(epsilon: float) -> float:

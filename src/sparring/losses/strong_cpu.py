@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparring.losses.base import at_least_float32, finite
+from sparring.losses.base import at_least_float32
 from sparring.losses.rule import Rule
 
 _BELOW_ZERO = -1e-45  # the float32 next to 0: torch.threshold keeps what is above it, so 0 stays
@@ -84,16 +84,14 @@ def fight(
     *,
     with_grad: bool = True,
     touch: bool = False,
-    n_classes: int | None = None,
 ) -> Fight:
     """Losses of all rows, and gradients of those that fight. logits (n, C), C > 1.
 
     Works in `logp` and `out`, two (n, C) buffers; the gradients lie in one of them. `out` may be the logits themselves, if nobody needs
-    them any more. `touch`: write to `out` first, with all threads, since it is fresh memory. `n_classes`: the columns after so many are no
-    classes, and -inf.
+    them any more. `touch`: write to `out` first, with all threads, since it is fresh memory.
     """
     index = target[:, None]
-    logp_t = _log_softmax(logits, index, logp, n_classes)
+    logp_t = torch.log_softmax(logits, dim=1, dtype=logp.dtype, out=logp).gather(1, index)
     lower, upper = rule.bounds()
     if logp_t.max() <= lower and valid.all():  # all plain: an untrained model, or warm-up
         if with_grad:
@@ -116,16 +114,6 @@ def fight(
     if with_grad:
         _softmax_minus_onehot(fighting[:n_plain], index[:n_plain], out=done[:n_plain])
     return Fight(value, plain.index_fill_(0, scan, True), rows, n_plain, done)
-
-
-def _log_softmax(logits: Tensor, index: Tensor, out: Tensor, n_classes: int | None) -> Tensor:
-    """log p into `out`; log p_t. Infinite logits of classes are made finite where they are met."""
-    logp_t = torch.log_softmax(logits, dim=1, dtype=out.dtype, out=out).gather(1, index)
-    if math.isnan(logp_t.sum()):
-        clean = finite(logits)
-        clean[:, n_classes or logits.shape[1] :] = -torch.inf
-        logp_t = torch.log_softmax(clean, dim=1, out=out).gather(1, index)
-    return logp_t
 
 
 def _lost(logp: Tensor, index: Tensor, logp_t: Tensor, scan: Tensor, rule: Rule) -> tuple[Tensor, Tensor, Tensor]:

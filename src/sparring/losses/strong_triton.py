@@ -19,8 +19,8 @@ MAX_BLOCK = 4096
 
 
 @triton.jit
-def statistics_kernel(logits, target, peak_out, logsum_out, logp_t_out, stride, n_classes, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
-    """Largest logit m, log Σ exp(o − m), and log p_t of each row. Infinite logits count as ±LIMIT."""
+def statistics_kernel(logits, target, peak_out, logsum_out, logp_t_out, stride, n_classes, BLOCK: tl.constexpr):
+    """Largest logit m, log Σ exp(o − m), and log p_t of each row. +inf, and a row of -inf alone, give NaN."""
     row = tl.program_id(0)
     base = logits + row.to(tl.int64) * stride
     offsets = tl.arange(0, BLOCK)
@@ -28,13 +28,13 @@ def statistics_kernel(logits, target, peak_out, logsum_out, logp_t_out, stride, 
     total = 0.0
     for start in range(0, n_classes, BLOCK):
         inside = start + offsets < n_classes
-        o = _finite(tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32), LIMIT)
-        o = tl.where(inside, o, -float("inf"))
+        o = tl.load(base + start + offsets, mask=inside, other=-float("inf")).to(tl.float32)
         higher = tl.maximum(peak, tl.max(o, 0))
-        total = total * tl.exp(peak - higher) + tl.sum(tl.exp(o - higher), 0)
+        shift = tl.where(higher == -float("inf"), 0.0, higher)  # nothing but masked classes so far: -inf − -inf is NaN
+        total = total * tl.exp(peak - shift) + tl.sum(tl.exp(o - shift), 0)
         peak = higher
     logsum = tl.log(total)
-    o_t = _finite(tl.load(base + tl.load(target + row)).to(tl.float32), LIMIT)
+    o_t = tl.load(base + tl.load(target + row)).to(tl.float32)
     tl.store(peak_out + row, peak)
     tl.store(logsum_out + row, logsum)
     tl.store(logp_t_out + row, o_t - peak - logsum)
@@ -56,7 +56,6 @@ def fight_kernel(
     grad_stride,
     n_classes,
     WITH_GRAD: tl.constexpr,
-    LIMIT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Loss and verdict of each row, and q − onehot(target); 0 where the row is won or ignored."""
@@ -70,7 +69,7 @@ def fight_kernel(
     n_discarded = 0
     for start in range(0, n_classes, BLOCK):
         inside = start + offsets < n_classes
-        logp = _finite(tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32), LIMIT) - peak - logsum
+        logp = tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32) - peak - logsum
         weak = inside & (logp < tau)  # never true of NaN, which stays
         kept += tl.sum(tl.where(inside & (weak == 0), tl.exp(logp), 0.0), 0)
         n_discarded += tl.sum(weak.to(tl.int32), 0)
@@ -82,15 +81,9 @@ def fight_kernel(
         into = grad + row.to(tl.int64) * grad_stride
         for start in range(0, n_classes, BLOCK):
             inside = start + offsets < n_classes
-            logp = _finite(tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32), LIMIT) - peak - logsum
+            logp = tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32) - peak - logsum
             q = tl.where(logp < tau, 0.0, tl.exp(logp - log_kept)) - tl.where(start + offsets == t, 1.0, 0.0)
             tl.store(into + start + offsets, tl.where(active, q, 0.0), mask=inside)
-
-
-@triton.jit
-def _finite(o, LIMIT: tl.constexpr):
-    """NaN stays: minimum and maximum of Triton would drop it."""
-    return tl.where(o > LIMIT, LIMIT, tl.where(o < -LIMIT, -LIMIT, o))
 
 
 def chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -98,7 +91,7 @@ def chunk(logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tenso
     n_rows, n_classes = logits.shape
     peak, logsum, logp_t, value = (logits.new_empty(n_rows, dtype=torch.float32) for _ in range(4))
     active = torch.empty(n_rows, dtype=torch.int8, device=logits.device)
-    size = {"LIMIT": torch.finfo(torch.float32).max, "BLOCK": min(MAX_BLOCK, triton.next_power_of_2(n_classes)), "num_warps": 8}
+    size = {"BLOCK": min(MAX_BLOCK, triton.next_power_of_2(n_classes)), "num_warps": 8}
     statistics_kernel[(n_rows,)](logits, target, peak, logsum, logp_t, logits.stride(0), n_classes, **size)
     tau = rule.threshold(logp_t)
     out = logits if grad is None else grad

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sparring.checks import check_count
-from sparring.losses.base import ClassLoss, finite, register, valid_targets
+from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
 from sparring.losses.softmax import softmax_rows
 from sparring.rows import RowLosses
 
@@ -17,18 +17,19 @@ def sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: in
         loss = log Σ_{i∈Ω_k} exp(o_i) − o_t           (Sun et al., Eq. 5)
 
     logits (N, C), target (N,) -> N rows. A target outside Ω_k is not in the sum but still pays −o_t. k at or above C is
-    softmax. Only with k = 1 can a row be won: when the target itself is the largest.
+    softmax. Only with k = 1 can a row be won: when the target itself is the largest, and a number.
     """
     check_count("k", k, note="the number of logits to keep")
     if k >= logits.shape[1]:
         return softmax_rows(logits, target, ignore_index)
     target, valid = valid_targets(target, ignore_index)
     index = target[:, None]
-    logits = finite(logits)
-    top, classes = logits.topk(k, dim=1)  # (N, k), the largest first
+    logits = in_float32(logits)
+    top, classes = logits.topk(k, dim=1)  # (N, k), the largest first, NaN before all
+    top = torch.where(valid[:, None], top, 0)  # a NaN in an ignored row does not reach its gradient
     peak = top[:, :1].detach()  # taken off both terms, so that large logits lose no digits
     value = ((top - peak).logsumexp(1, keepdim=True) - (logits.gather(1, index) - peak)).squeeze(1)
-    active = valid & (classes != index).any(1)
+    active = valid & ((classes != index).any(1) | value.isnan())
     return RowLosses(torch.where(active, value, 0), valid, active)
 
 

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from sparring.fused.gradients import Needs
 from sparring.fused.passes import Found, multiple_of
-from sparring.losses.base import at_least_float32
+from sparring.losses.base import at_least_float32, in_vmap
 from sparring.parallel.passes import Job, Verdicts, solve
 from sparring.parallel.placing import of_rank
 from sparring.parallel.wire import Wire
@@ -56,6 +56,11 @@ class ParallelRows(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         if upstream is None:
             return (None,) * 11
+        if in_vmap(upstream):
+            raise RuntimeError(
+                "a class-parallel head has no batched gradients (is_grads_batched, vectorize=True, jacrev): ranks talk"
+                " in its backward. Ask for one gradient after the other"
+            )
         x, weight, bias, target, there, of_rows = ctx.saved_tensors
         needs, job = Needs(*ctx.needs_input_grad[:3]), ctx.job
         of_input, *others = _gradients(ctx, upstream[there], (x, weight, bias, target), of_rows, needs)

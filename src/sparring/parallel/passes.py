@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sparring.fused.gradients import Gradients, Needs
-from sparring.losses.base import at_least_float32
+from sparring.losses.base import in_float32
 from sparring.losses.rule import Rule
 from sparring.parallel.slices import Slice
 from sparring.parallel.wire import Wire
@@ -47,7 +47,7 @@ class Strong(NamedTuple):
 
     def look(self, logits: Tensor, target: Tensor, wire: Wire, slice: Slice) -> Verdicts:
         mine = slice.local(target)
-        peak = logits.amax(1) if logits.shape[1] else logits.new_full((len(logits),), torch.finfo(logits.dtype).min)
+        peak = logits.amax(1) if logits.shape[1] else logits.new_full((len(logits),), -torch.inf)
         wire.max(peak)
         own = sum(((part - peak[:, None]).exp_().sum(1) for part in logits.split(BLOCK, 1)), torch.zeros_like(peak))
         total, of_target = wire.sum(torch.stack([own, _at(logits, mine, peak)]))
@@ -65,6 +65,7 @@ class Strong(NamedTuple):
             value[contested] = torch.nn.functional.softplus(kept.log() - logp_t[contested])  # log(p_t + kept) − log p_t
             mass[contested] = value[contested] + logp_t[contested]
             active[contested] = n > 0
+        active |= value.isnan()  # of a single class, too
         return Verdicts(torch.where(active, value, 0), active, (peak, log_total, mass, tau))
 
     def blocks(self, logits: Tensor, target: Tensor, verdicts: Verdicts, slice: Slice) -> Iterator[Block]:
@@ -93,7 +94,7 @@ class Top(NamedTuple):
         top, classes = top_of_all(logits, self.k, wire, slice)
         peak = top[:, 0]
         value = (top - peak[:, None]).logsumexp(1) - wire.sum(_at(logits, slice.local(target), peak))
-        active = (classes != target[:, None]).any(1)
+        active = (classes != target[:, None]).any(1) | value.isnan()
         return Verdicts(torch.where(active, value, 0), active, (classes, torch.softmax(top, 1)))
 
     def blocks(self, logits: Tensor, target: Tensor, verdicts: Verdicts, slice: Slice) -> Iterator[Block]:
@@ -111,18 +112,23 @@ Pass = Strong | Top
 
 
 def top_of_all(logits: Tensor, k: int, wire: Wire, slice: Slice) -> tuple[Tensor, Tensor]:
-    """The k largest logits of all ranks, (N, k), and their classes: k of each rank are told, no more."""
+    """The k largest logits of all ranks, (N, k), and their classes: k of each rank are told, no more.
+
+    Ranks with fewer than k classes fill up with class -1 at -inf. A class masked with -inf counts as the least finite
+    number until the choice is made, so that it comes before those.
+    """
+    least = torch.finfo(logits.dtype).min
     values = logits.new_full((len(logits), k), -torch.inf)
     classes = torch.full_like(values, -1, dtype=torch.long)
     n = min(k, logits.shape[1])
     if n:
-        values[:, :n], found = logits.topk(n, 1)
-        classes[:, :n] = found + slice.start
-    if wire.size == 1:
-        return values, classes
-    every, names = (wire.gather(x).transpose(0, 1).flatten(1) for x in (values, classes))  # (N, p·k)
-    top, place = every.topk(k, 1)
-    return top, names.gather(1, place)
+        top, found = logits.topk(n, 1)
+        values[:, :n], classes[:, :n] = top.clamp_(min=least), found + slice.start
+    if wire.size > 1:
+        every, names = (wire.gather(x).transpose(0, 1).flatten(1) for x in (values, classes))  # (N, p·k)
+        values, place = every.topk(k, 1)
+        classes = names.gather(1, place)
+    return values.masked_fill_(values == least, -torch.inf), classes
 
 
 def _place(columns: Tensor, classes: Tensor) -> Tensor:
@@ -159,10 +165,8 @@ def chunk_rows(n_rows: int, num_classes: int, n_features: int, n_ranks: int, ask
 
 
 def own_logits(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Of the own classes, in float32 at least, with ±inf at the ends of the range."""
-    logits = torch.nn.functional.linear(x, weight, bias)
-    logits = logits.to(at_least_float32(logits.dtype))
-    return logits.clamp_(torch.finfo(logits.dtype).min, torch.finfo(logits.dtype).max)
+    """Of the own classes, in float32 at least."""
+    return in_float32(torch.nn.functional.linear(x, weight, bias))
 
 
 class Job(NamedTuple):
