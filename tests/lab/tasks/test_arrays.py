@@ -18,8 +18,9 @@ from scipy.io import wavfile
 from sparring.lab.config import Config
 from sparring.lab.plan import open_task
 from sparring.lab.tasks import DataError, Where, get_task
-from sparring.lab.tasks.arrays import kind_of, read_image, sixteen_bits
+from sparring.lab.tasks.arrays import kind_of, read_image
 from sparring.lab.tasks.cifar100 import _Arrays
+from sparring.lab.tasks.wav import sixteen_bits
 from tests.lab.data import REAL, tone
 
 
