@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sparring.lab.tasks.base import DataError, Sample, UserError
@@ -139,6 +140,7 @@ def make_plan(table: Table, asked: Columns) -> Plan:
     return Plan(kind, roles, separator, one_hot, tuple(notes))
 
 
+@lru_cache(maxsize=2**17)  # asked for every column and role, and a file may have a hundred thousand columns
 def normal(name: str) -> str:
     """
     >>> normal("Text_A"), normal("ner tags")
