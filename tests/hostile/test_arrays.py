@@ -45,6 +45,8 @@ ARRAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "offsets falling": ({**sounds(), "offsets": np.arange(4000, -1, -100)}, ["train sample 0", "got offsets 4000 to 3900"]),
     "offset alone": ({**sounds(), "offsets": np.array(3)}, ["offsets must be one row"]),
     "silent nan": ({**sounds(), "audio": np.where(np.arange(4000) == 550, np.nan, 0.1)}, ["train sample 5", "not finite"]),
+    "audio of another scale": ({**sounds(), "audio": sounds()["audio"].astype(float)}, ["train sample 0", "between -1 and 1"]),
+    "no images": (array_case(np.zeros((0, 4, 4), np.float32), labels=np.arange(0)), ["at least 2 classes are needed"]),
     "unsigned audio": ({**sounds(), "audio": np.zeros(4000, np.uint16)}, ["audio must be one row of int16"]),
     "names": ({**sounds(), "names": np.array(["a"])}, ["40 samples, but 1 names"]),
 }

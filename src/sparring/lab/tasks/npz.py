@@ -26,6 +26,7 @@ from sparring.lab.untrusted import check_text, check_unpacked, read_json_object,
 
 ARRAYS = {"image": ("images", "labels"), "audio": ("audio", "offsets", "labels")}
 OPTIONAL = ("names",)
+LOUDEST = 2.0  # a little above 1 is clipped, as in WAV files; far above, the numbers have another scale
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ def read_meta(path: Path) -> Meta:
         names = tuple(map(str, names))
         if len(set(names)) < len(names):
             raise DataError(f'{path}: "{key}" must hold different names, got {names!r:.80}')
+    rate = content.get("sample_rate", Meta.sample_rate)
     try:
-        return Meta(names, check_rate(content.get("sample_rate", Meta.sample_rate)))
+        return Meta(names, check_rate(int(rate) if isinstance(rate, float) and rate.is_integer() else rate))
     except ValueError as error:
         raise DataError(f'{path}: "sample_rate": {error}') from None
 
@@ -150,7 +152,7 @@ def _images(images: Any, path: Path) -> Iterator[Tensor]:
 def _check_finite(images: Any, path: Path) -> None:
     import numpy as np
 
-    finite = np.isfinite(images).reshape(len(images), -1).all(1)
+    finite = np.isfinite(images).all(axis=tuple(range(1, images.ndim)))
     if not finite.all():
         bad = np.flatnonzero(~finite)
         more = f", as do {len(bad) - 1} more samples" if len(bad) > 1 else ""
@@ -174,6 +176,8 @@ def _clips(audio: Any, offsets: Any, path: Path) -> Iterator[Tensor]:
                 f"{path}: {path.stem} sample {i} must lie within the {len(audio)} values of audio, got offsets {begin} to {end}"
             )
         clip = audio[begin:end]
+        if clip.dtype.kind == "f" and np.abs(clip[np.isfinite(clip)]).max(initial=0) > LOUDEST:
+            raise DataError(f"{path}: {path.stem} sample {i}: numbers of a sound lie between -1 and 1; or convert it to int16")
         try:
             yield torch.from_numpy(clip.copy()) if clip.dtype == np.int16 else sixteen_bits(clip)
         except ValueError as error:
