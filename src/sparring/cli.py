@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import json
 import os
 import shlex
 import sys
@@ -20,6 +19,7 @@ from sparring import __version__, list_losses
 from sparring.lab.config import OWN, Config, loss_settings
 from sparring.lab.errors import UserError
 from sparring.lab.flags import FIELDS, add_config, add_paper, config_of, flags_of
+from sparring.lab.terminal import check_arguments, input_lines, json_text, make_streams_safe
 from sparring.losses.base import find_loss
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ EXAMPLES = """examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code. A user's mistake is one line on standard error."""
-    options = build_parser().parse_args(arguments)
+    make_streams_safe()  # before --help, which has Greek letters
+    words = sys.argv[1:] if arguments is None else arguments
     try:
+        check_arguments(words)
+        options = build_parser().parse_args(words)
         return int(options.command(options) or 0)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it stopped", file=sys.stderr)
@@ -59,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
     except UserError as error:
         return _fail(error)
+    except MemoryError:
+        return _fail(UserError("not enough memory; try --n-train, a smaller --batch-size or a smaller file"))
     except OSError as error:  # a folder that cannot be written, a full disk
         return _fail(UserError(f"{error.filename}: {error.strerror}") if error.filename else error)
 
@@ -159,7 +164,7 @@ def paper(options: argparse.Namespace) -> None:
 def predict(options: argparse.Namespace) -> None:
     from sparring.lab.predict import Predictor, find_run
 
-    texts = options.text or [line.rstrip("\n") for line in sys.stdin]
+    texts = options.text or list(input_lines())
     if options.pair and len(options.pair) != len(texts):
         raise UserError(f"as many --pair as texts: got {len(options.pair)} and {len(texts)}")
     folder = find_run(Path(options.run))
@@ -239,7 +244,7 @@ def _sizes(sizes: Sequence[int] | None) -> str:
 def _print_json(value: Any) -> None:
     from sparring.lab.records import plain
 
-    print(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    print(json_text(plain(value)))
 
 
 # ------------------------------------------------------------ the flags

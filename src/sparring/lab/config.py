@@ -20,6 +20,7 @@ from typing import Any
 from sparring.delta import AdaptiveDelta, WarmupDelta, delta_value
 from sparring.lab.errors import UserError
 from sparring.lab.tasks.base import KINDS, Task
+from sparring.lab.untrusted import read_text, reason
 from sparring.losses import Loss, make_loss
 from sparring.losses.base import find_loss
 from sparring.training.accumulate import AdaptiveAccumulation
@@ -29,14 +30,24 @@ from sparring.training.speed import SPEEDS
 
 LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
 AUGMENTATIONS = ("off", "crop", "flip")  # of images: see pixels.py
+MAX_SEED = 2**32 - 1  # numpy's
+MAX_INTEGER = 2**31 - 1  # of a setting that has no limit of its own
 AS_SPEED = "as-speed"  # AS-Softmax with adaptive accumulation: a method of the paper's tables
 
 
 def setting(
-    default: Any, help: str, *, group: str, changes: bool = True, choices: tuple[str, ...] | None = None, low: float | None = None
+    default: Any,
+    help: str,
+    *,
+    group: str,
+    changes: bool = True,
+    choices: tuple[str, ...] | None = None,
+    low: float | None = None,
+    high: float | None = None,
 ) -> Any:
-    """A field with what ``--help`` says of it and the least it may be; ``changes`` is False where the result does not depend on it."""
-    return field(default=default, metadata={"help": help, "group": group, "changes": changes, "choices": choices, "low": low})
+    """A field with what ``--help`` says of it and its range; ``changes`` is False where the result does not depend on it."""
+    facts = {"help": help, "group": group, "changes": changes, "choices": choices, "low": low, "high": high}
+    return field(default=default, metadata=facts)
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,7 @@ class Config:
     max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model", low=4)
     max_target_length: int | None = setting(None, "likewise of a text to generate (64, or the task's own)", group="model", low=2)
     beams: int | None = setting(None, "beams of the search when text is generated (default: 1, greedy)", group="model", low=1)
-    image_size: int | None = setting(None, "width and height of images (default: theirs, or the model's)", group="model", low=4)
+    image_size: int | None = setting(None, "width and height of images (default: theirs, or the model's)", group="model", low=4, high=4096)
     augment: str | None = setting(
         None,
         "what training does to images: crop moves them, flip mirrors them too (default: the task's)",
@@ -107,7 +118,7 @@ class Config:
     eval_every: int | None = setting(None, "batches between evaluations (default: an epoch)", group="training", low=1)
     metric: str | None = setting(None, "the figure that picks the best model (default: the task's)", group="training")
     mixed_precision: str = setting("no", "train in half precision", group="training", choices=("no", "bf16", "fp16"))
-    seed: int = setting(0, "of everything random", group="training", low=0)
+    seed: int = setting(0, "of everything random", group="training", low=0, high=MAX_SEED)
 
     n_train: int | None = setting(None, "train on so many samples only, chosen at random", group="data", low=1)
     n_dev: int | None = setting(None, "likewise for dev", group="data", low=1)
@@ -128,7 +139,7 @@ class Config:
     )
     tensorboard: bool = setting(False, "write TensorBoard events too", group="record", changes=False)
     device: str | None = setting(None, "cpu keeps it off the GPU", group="record", changes=False, choices=("cpu",))
-    threads: int | None = setting(None, "CPU threads of a run", group="record", changes=False, low=1)
+    threads: int | None = setting(None, "CPU threads of a run", group="record", changes=False, low=1, high=1024)
 
     # ------------------------------------------------------------ made from TOML, flags and words
 
@@ -190,9 +201,14 @@ class Config:
     def check_ranges(self) -> None:
         """Numbers within their range."""
         for f in fields(self):
-            value, low = getattr(self, f.name), f.metadata["low"]
-            if low is not None and isinstance(value, (int, float)) and value < low:
+            value, low, high = getattr(self, f.name), f.metadata["low"], f.metadata["high"]
+            if not isinstance(value, (int, float)):
+                continue
+            if low is not None and value < low:
                 raise UserError(f"{f.name} must be at least {low}, got {value}")
+            high = MAX_INTEGER if high is None and isinstance(value, int) else high
+            if high is not None and value > high:
+                raise UserError(f"{f.name} must be at most {high}, got {value}")
         if self.warmup is not None and self.warmup > 1:
             raise UserError(f"warmup is a share of training, at most 1, got {self.warmup}")
 
@@ -285,7 +301,9 @@ def typed(name: str, value: Any, place: str) -> Any:
     if made is None or (words and isinstance(made, str) and made not in words):
         numbers = [text for kind, text in (("int", "an integer"), ("float", "a number"), ("bool", "true or false")) if kind in types]
         expected = [*numbers, *(words or (["a word"] if "str" in types else []))]
-        raise UserError(f"{place}{name} must be {' or '.join(expected)}; got {value!r}")
+        raise UserError(f"{place}{name} must be {' or '.join(expected)}; got {value!r:.80}")
+    if isinstance(made, str) and "\0" in made:
+        raise UserError(f"{place}{name} must not hold a null character; got {value!r:.80}")
     return made
 
 
@@ -300,7 +318,7 @@ def _parse(types: list[str], value: Any) -> Any:
         if kind in types:
             try:
                 number = float(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
             if math.isfinite(number) and (kind == "float" or number == int(number)):
                 return int(number) if kind == "int" else number
@@ -313,11 +331,9 @@ def _toml(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not TOML: {error}") from None
+        values = tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:  # ValueError: not TOML, or an integer with thousands of digits
+        raise UserError(f"{path}: not TOML: {reason(error)}") from None
     values = {name.replace("-", "_"): value for name, value in values.items()}
     if unknown := [name for name in values if name not in TYPES]:
         raise UserError(f"{path}: no setting named {', '.join(unknown)}; known: {', '.join(TYPES)}")

@@ -12,6 +12,7 @@ from sparring.lab.records import RunFolder
 from sparring.lab.tasks import Data, Task, UserError, Where, get_task, known
 from sparring.lab.tasks.columns import Columns
 from sparring.lab.tasks.yours import is_yours, open_yours
+from sparring.lab.untrusted import file_name
 from sparring.training.scorecard import Scorecard
 
 COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator", "kind")
@@ -67,5 +68,5 @@ def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan
         raise UserError(str(error)) from None
     digest = resolved.digest(data.fingerprint + models.content(resolved.model))
     name = "-".join([resolved.label.replace(" ", "-").replace("=", ""), Path(resolved.model).name, digest])
-    folder = Path(resolved.out) / task.name / name / f"seed-{resolved.seed}"
+    folder = Path(resolved.out) / file_name(task.name) / file_name(name) / f"seed-{resolved.seed}"  # never outside --out
     return Plan(resolved, task, data, RunFolder(folder))

@@ -12,8 +12,10 @@ from sparring.lab import models
 from sparring.lab.encode import encoder_for
 from sparring.lab.generation import GenerationEncoder
 from sparring.lab.records import RunFolder, find_runs
-from sparring.lab.tasks.arrays import read_image, read_wav
+from sparring.lab.tasks.arrays import read_image
 from sparring.lab.tasks.base import TO_TEXT, Sample, UserError, plain
+from sparring.lab.tasks.wav import read_wav
+from sparring.lab.untrusted import check_text, reason
 
 BATCH = 32
 
@@ -45,6 +47,8 @@ class Predictor:
     @torch.no_grad()
     def __call__(self, texts: Sequence[str], texts_b: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """For each text (or path, for images and sounds) what is predicted and, where it has one label, how likely each is."""
+        for number, text in enumerate([*texts, *(texts_b or ())], 1):
+            check_text(text, f"text {number}")
         samples = self._samples(texts, texts_b)
         found: list[dict[str, Any]] = []
         for start in range(0, len(samples), BATCH):
@@ -81,8 +85,10 @@ class Predictor:
             raise UserError(f"{path}: no such file; {self.facts['task']} is about {self.kind} files, so predict takes their paths")
         try:
             sample = read_image(path, self.reader.height) if self.kind == "image" else read_wav(path)
-        except (ValueError, OSError) as error:
-            raise UserError(f"{path}: not to be read as {self.kind}: {' '.join(str(error).split())}") from None
+        except UserError:
+            raise
+        except Exception as error:  # whatever a damaged file makes a decoder raise
+            raise UserError(f"{path}: not to be read as {self.kind}: {reason(error)}") from None
         return {**sample, "file": str(path)}
 
     def _likely(self, logits: torch.Tensor, n: int = 5) -> dict[str, Any]:

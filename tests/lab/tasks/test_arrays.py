@@ -18,8 +18,9 @@ from scipy.io import wavfile
 from sparring.lab.config import Config
 from sparring.lab.plan import open_task
 from sparring.lab.tasks import DataError, Where, get_task
-from sparring.lab.tasks.arrays import kind_of, read_image, sixteen_bits
-from sparring.lab.tasks.cifar100 import _Arrays
+from sparring.lab.tasks.arrays import kind_of, read_image
+from sparring.lab.tasks.cifar100 import _Arrays, _samples
+from sparring.lab.tasks.wav import sixteen_bits
 from tests.lab.data import REAL, tone
 
 
@@ -164,6 +165,19 @@ def test_the_publishers_cifar(tmp_path: Path) -> None:
         assert (len(data.test), data.labels) == (4, ["apple", "bear"])
         assert torch.equal(data.test[1]["image"], torch.from_numpy(pixels[1].reshape(3, 32, 32)))
         assert [sample["label"] for sample in data.test] == ["apple", "bear", "bear", "apple"]
+
+
+def test_a_pickle_as_python_2_wrote_it() -> None:
+    """The publisher's own: byte strings everywhere, opcode by opcode."""
+    pixels = bytes(i % 251 for i in range(3072))
+    raw = (
+        b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+        b"(K\x01K\x01M\x00\x0c\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNN"
+        b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T\x00\x0c\x00\x00" + pixels + b"tbU\x0bfine_labels]K\x01au."
+    )
+    (sample,) = _samples(_Arrays(io.BytesIO(raw), encoding="bytes").load(), ["apple", "bear"])
+    assert sample["label"] == "bear"
+    assert bytes(sample["image"].flatten().tolist()) == pixels
 
 
 def test_a_pickle_that_would_run_something_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from sparring.lab.study.results import Results, read_results, record, write_resu
 from sparring.lab.study.studies import STUDIES, Entry, Study, base_config, entries_of, find_study, stem
 from sparring.lab.tables import Sheet
 from sparring.lab.tasks import UserError, Where, get_task
+from sparring.lab.terminal import json_text
 
 
 class Rerun:
@@ -205,14 +205,14 @@ def paper(options: Any, flags: dict[str, Any]) -> None:
         if results is not None:
             outputs.append(_give(study, results, options))
     if options.json and outputs:
-        print(json.dumps(plain(outputs if every else outputs[0]), indent=2, ensure_ascii=False))
+        print(json_text(plain(outputs if every else outputs[0])))
 
 
 def _list(name: str, options: Any, flags: dict[str, Any]) -> None:
     """A table that needs no runs."""
     made = LISTINGS[name][1](options.size, Where.default(flags.get("data_dir")))
     if options.json:
-        print(json.dumps({"study": name, "about": LISTINGS[name][0], **made.json()}, indent=2, ensure_ascii=False))
+        print(json_text({"study": name, "about": LISTINGS[name][0], **made.json()}))
     else:
         show.console().print(show.table(made.title, made.columns, made.cells))
     if options.save:

@@ -23,6 +23,7 @@ from torch import Tensor
 from sparring.lab.errors import DataError as DataError  # the loaders take everything from here
 from sparring.lab.errors import MissingDataError
 from sparring.lab.errors import UserError as UserError
+from sparring.lab.untrusted import check_text, reason
 from sparring.losses import list_losses
 
 Sample = dict[str, Any]
@@ -125,6 +126,7 @@ class Where:
     def default(cls, data_dir: str | Path | None = None) -> Where:
         """The folder given, else ``$SPARRING_DATA``; no hub where ``HF_HUB_OFFLINE`` is set."""
         folder = data_dir or os.environ.get("SPARRING_DATA")
+        check_text(str(folder or ""), "the folder of data sets (--data-dir or SPARRING_DATA)")
         return cls(
             Path(folder).expanduser() if folder else None, os.environ.get("HF_HUB_OFFLINE", "").upper() not in ("1", "ON", "YES", "TRUE")
         )
@@ -190,8 +192,9 @@ def survey(tasks: Sequence[Task], where: Where) -> list[dict[str, Any]]:
             data = task.load(dataclasses.replace(where, hub=False))
             sizes = [len(data.train), len(data.dev), len(data.test)]
             row |= {"here": True, "sizes": sizes, "classes": len(data.labels) or None, "where": data.source, "notes": list(data.notes)}
-        except UserError as error:
-            why = "not here" if isinstance(error, MissingDataError) else f"broken: {error}"
-            row |= {"here": False, "sizes": list(task.sizes) or None, "classes": None, "where": why, "error": str(error)}
+        except Exception as error:  # one broken folder must not hide the other tasks
+            said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {reason(error)}"
+            why = "not here" if isinstance(error, MissingDataError) else f"broken: {said}"
+            row |= {"here": False, "sizes": list(task.sizes) or None, "classes": None, "where": why, "error": said}
         rows.append(row)
     return rows

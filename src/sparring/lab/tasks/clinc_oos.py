@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from sparring.lab.tasks.base import Data, DataError, Splits, Where, register
-from sparring.lab.tasks.files import read_text
+from sparring.lab.tasks.files import check_sample, some
 from sparring.lab.tasks.hub import hub_splits
 from sparring.lab.tasks.published import find_file, load_published
+from sparring.lab.untrusted import read_json_object
 
 FILES = ("data_oos_plus.json", "data_full.json", "data_small.json", "data_imbalanced.json")
 
@@ -18,18 +18,19 @@ def original(folder: Path) -> Splits | None:
     path = find_file(folder, *FILES)
     if path is None:
         return None
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    content = read_json_object(path)
     splits: Splits = {}
     for ours, theirs in (("train", "train"), ("dev", "val"), ("test", "test")):
         if theirs not in content:
-            raise DataError(f"{path}: expected the keys train, val and test, got {', '.join(content)}")
-        rows = content[theirs] + content.get(f"oos_{theirs}", [])
+            raise DataError(f"{path}: expected the keys train, val and test, got {some(content)}")
+        parts = [content[theirs], content.get(f"oos_{theirs}", [])]
+        if not all(isinstance(part, list) for part in parts):
+            raise DataError(f"{path}: expected a list under {theirs} and oos_{theirs}")
+        rows = [row for part in parts for row in part]
         if wrong := [row for row in rows if not isinstance(row, list) or len(row) != 2]:
             raise DataError(f"{path}: expected [text, intent] under {theirs}, got {wrong[0]!r:.80}")
-        splits[ours] = [{"text": text, "label": intent} for text, intent in rows]
+        place = f"{path}, {theirs}"
+        splits[ours] = [check_sample("multi-class", {"text": text, "label": intent}, place) for text, intent in rows]
     return splits
 
 

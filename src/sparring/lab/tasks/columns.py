@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sparring.lab.tasks.base import DataError, Sample, UserError
-from sparring.lab.tasks.files import Row, Table, as_list, check_sample, is_empty, is_written_list
+from sparring.lab.tasks.files import Row, Table, as_list, check_sample, is_empty, is_written_list, some
 
 # Names as normal() gives them: lower case, letters and digits alone.
 # fmt: off
@@ -133,11 +134,13 @@ def make_plan(table: Table, asked: Columns) -> Plan:
     roles = {role: roles[role] for role in FLAGS if role in roles}
     fields = {FIELDS[kind][role]: column for role, column in roles.items() if role not in given}
     notes = [f'{field} from column "{column}"' for field, column in fields.items() if field != column]
-    if unused := [column for column in table.columns if column not in (*roles.values(), *one_hot)]:
-        notes.append(f"columns not used: {', '.join(unused)}")
+    used = {*roles.values(), *one_hot}
+    if unused := [column for column in table.columns if column not in used]:
+        notes.append(f"columns not used: {some(unused, 20)}")
     return Plan(kind, roles, separator, one_hot, tuple(notes))
 
 
+@lru_cache(maxsize=2**17)  # asked for every column and role, and a file may have a hundred thousand columns
 def normal(name: str) -> str:
     """
     >>> normal("Text_A"), normal("ner tags")
@@ -163,7 +166,7 @@ def _named(table: Table, name: str, flag: str) -> str:
 
 
 def _listed(columns: Iterable[str]) -> str:
-    return ", ".join(f'"{column:.40}"' for column in columns) or "none"
+    return some((f'"{column:.38}"' for column in columns), 20) or "none"
 
 
 def _find(table: Table, roles: dict[str, str], names: Iterable[str]) -> list[str]:
@@ -237,7 +240,8 @@ def _one_hot(table: Table, roles: dict[str, str]) -> tuple[str, ...]:
         return ()
     left = _left(table, roles)
     marks = [column for column in left if all(_mark(row.get(column)) is not None for _, row in table.rows)]
-    others = [column for column in left if column not in marks]
+    hot = set(marks)
+    others = [column for column in left if column not in hot]
     if len(marks) < 2 or len(others) != (0 if "text" in roles else 1):
         return ()
     if others:

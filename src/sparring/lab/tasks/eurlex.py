@@ -19,9 +19,10 @@ def original(folder: Path) -> Splits | None:
     table = read_table(path)
     for number, row in table.rows:
         place = table.place(number)
-        if row.get("data_type") not in splits:
-            raise DataError(f'{place}: expected "data_type" to be train, dev or test, got {row.get("data_type")!r}')
-        splits[row["data_type"]].append(check_sample("multi-label", row, place))
+        part = row.get("data_type")
+        if not isinstance(part, str) or part not in splits:
+            raise DataError(f'{place}: expected "data_type" to be train, dev or test, got {part!r:.80}')
+        splits[part].append(check_sample("multi-label", row, place))
     return splits
 
 

@@ -6,23 +6,23 @@ An error names the file and the line, says what was expected and what came.
 from __future__ import annotations
 
 import ast
-import codecs
 import csv
-import gzip
 import io
 import json
 import re
-import zlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparring.lab.tasks.base import KINDS, DataError, Sample
+from sparring.lab.untrusted import MAX_TEXT, check_text, parse_json
+from sparring.lab.untrusted import read_text as read_text  # the loaders take it from here
 
 FORMS = ("jsonl", "csv", "tsv")
 ENDINGS = ".jsonl, .json, .csv or .tsv file (.gz too)"
-csv.field_size_limit(2**31 - 1)  # a document may be longer than the 131072 characters allowed by default
+csv.field_size_limit(MAX_TEXT)  # a document may be longer than the 131072 characters allowed by default
 Row = dict[str, Any]
 Cells = list[tuple[int, list[str]]]  # the line a record of a table begins on, and its cells
 
@@ -48,27 +48,17 @@ def form_of(path: Path) -> str | None:
     return ending if ending in FORMS else None
 
 
-def read_text(path: Path, encoding: str = "utf-8-sig") -> str:
-    """A whole file, unzipped where its name ends in .gz."""
-    try:
-        raw = path.read_bytes()
-        raw = gzip.decompress(raw) if path.name.lower().endswith(".gz") else raw
-        if encoding.startswith("utf-8") and (raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:2]):
-            raise DataError(f'{path}: expected UTF-8, found UTF-16 (Excel\'s "Unicode text"); save the file as "CSV UTF-8"')
-        return raw.decode(encoding)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}:{line}: expected UTF-8, found the byte {error.object[error.start]:#04x}; save the file as UTF-8") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: {error}") from None
-
-
 def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
     """Line numbers from 1, lines without their ends. Only \\n and \\r\\n end a line: a text may hold other separators."""
     for number, line in enumerate(read_text(path, encoding).split("\n"), 1):
-        yield number, line.removesuffix("\r")
+        yield number, check_text(line.removesuffix("\r"), f"{path}:{number}")
+
+
+def some(names: Iterable[Any], most: int = 5) -> str:
+    """The first names, shortened, and how many more there are: a file may have a hundred thousand columns."""
+    names = list(names)
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(f"{name:.40}" for name in names[:most]) + more
 
 
 def read_table(path: Path) -> Table:
@@ -95,7 +85,7 @@ def _json_table(path: Path) -> Table:
 
 def _array_rows(path: Path, text: str) -> list[tuple[int, Row]]:
     try:
-        rows = json.loads(text)
+        rows = parse_json(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}:{error.lineno}: not a JSON array: {error.msg} at column {error.colno}") from None
     for number, row in enumerate(rows, 1):
@@ -110,7 +100,7 @@ def _line_rows(path: Path, text: str) -> list[tuple[int, Row]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except json.JSONDecodeError as error:
             if not rows:
                 _refuse_one_object(path, text)
@@ -125,7 +115,7 @@ def _line_rows(path: Path, text: str) -> list[tuple[int, Row]]:
 
 def _refuse_one_object(path: Path, text: str) -> None:
     try:
-        keys = ", ".join(json.loads(text))
+        keys = ", ".join(parse_json(text))
     except (json.JSONDecodeError, TypeError):
         return
     raise DataError(
@@ -150,7 +140,7 @@ def _cell_table(path: Path, form: str) -> Table:
 
 def _separator(text: str) -> str:
     """Whichever cuts the first line into most columns: spreadsheets write ";" where "," is the decimal sign."""
-    header = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0].replace("\0", "")
+    header = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0].replace("\0", "")[:MAX_TEXT]
     return max(",;\t", key=lambda separator: len(next(csv.reader([header], delimiter=separator), [])))
 
 
@@ -189,12 +179,14 @@ def _cells(path: Path, text: str, separator: str, quoted: bool = True) -> Cells:
                 cells = [name.strip() for name in cells]
                 named = [name for name in cells if name]
                 if len(set(named)) < len(named):
-                    raise DataError(f"{path}:{number}: two columns have the same name: {', '.join(named)}")
+                    raise DataError(f"{path}:{number}: two columns have the same name: {some(named, 20)}")
             elif len(cells) != len(header := records[0][1]):
-                raise DataError(f"{path}:{number}: expected {len(header)} columns ({', '.join(header)}), got {len(cells)}")
+                raise DataError(f"{path}:{number}: expected {len(header)} columns ({some(header, 20)}), got {len(cells)}")
             records.append((number, cells))
     except csv.Error as error:
         reason = str(error).split(" - do you need")[0]  # the rest is advice to programmers
+        if "field limit" in reason:
+            reason = f"a cell has more than {MAX_TEXT:,} characters; cut it, or look for a missing quotation mark"
         raise DataError(f"{path}:{begin}: not a well-formed table: {reason}") from None
     return records
 
@@ -204,7 +196,7 @@ def check_sample(kind: str, row: Row, place: str) -> Sample:
     missing = [name for name in KINDS[kind].fields if row.get(name) is None]
     if missing:
         raise DataError(
-            f"{place}: a {kind} sample needs {', '.join(KINDS[kind].fields)}; {', '.join(missing)} missing, got {', '.join(row)}"
+            f"{place}: a {kind} sample needs {', '.join(KINDS[kind].fields)}; {', '.join(missing)} missing, got {some(row, 20)}"
         )
     sample = {name: _value(name, row[name], place) for name in KINDS[kind].fields}
     for one, other in (("tokens", "tags"), ("source", "target")):
@@ -217,10 +209,10 @@ def _value(name: str, value: Any, place: str) -> Any:
     if name in ("tokens", "tags", "labels"):
         if not isinstance(value, list) or any(isinstance(item, (list, dict)) or item is None for item in value):
             raise DataError(f"{place}: {name} must be a list of strings, got {value!r:.80}")
-        return [str(item) for item in value]
+        return [check_text(str(item), f"{place}: {name}") for item in value]
     if isinstance(value, (list, dict)):
         raise DataError(f"{place}: {name} must be a string, got {value!r:.80}")
-    return str(value)
+    return check_text(str(value), f"{place}: {name}")
 
 
 def is_empty(value: Any) -> bool:
@@ -239,7 +231,7 @@ def as_list(value: Any, separator: str | None) -> list[Any]:
         return []
     text = str(value).strip()
     if text.startswith("[") and text.endswith("]"):
-        for parse in (json.loads, ast.literal_eval):
+        for parse in (parse_json, _parse_python):
             try:
                 parsed = parse(text)
             except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # all of them are ways not to be a list
@@ -249,6 +241,13 @@ def as_list(value: Any, separator: str | None) -> list[Any]:
     if separator == " ":
         return text.split()
     return [piece.strip() for piece in text.split(separator) if piece.strip()] if separator else [text]
+
+
+def _parse_python(text: str) -> Any:
+    """What a Python literal stands for; warnings of odd escapes in it are for programmers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.literal_eval(text)
 
 
 def is_written_list(value: Any) -> bool:

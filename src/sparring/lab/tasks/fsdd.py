@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sparring.lab.tasks.arrays import NAMED, read_npz, read_wav
+from sparring.lab.tasks.arrays import NAMED
 from sparring.lab.tasks.base import Data, Sample, Splits, Where, register
+from sparring.lab.tasks.npz import read_npz
 from sparring.lab.tasks.published import Noted, load_published
+from sparring.lab.tasks.wav import read_wav
+from sparring.lab.untrusted import printable, reason
 
 NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>\w+)_(?P<index>\d+)\.wav")
 
@@ -27,8 +30,8 @@ def original(folder: Path) -> Splits | Noted | None:
             if match is None:
                 raise ValueError("its name is not digit_speaker_number.wav")
             sample: Sample = {**read_wav(path), "label": match["digit"], "name": path.name}
-        except (ValueError, OSError) as error:
-            bad.append(f"{path.name} ({error})")
+        except Exception as error:  # whatever a damaged file makes a decoder raise
+            bad.append(printable(f"{path.name} ({reason(error, 60)})"))
             continue
         index = int(match["index"])
         splits["test" if index < 5 else "dev" if index < 10 else "train"].append(sample)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sparring.lab.tasks.base import Data, DataError, Splits, Where, register
-from sparring.lab.tasks.files import read_table
+from sparring.lab.tasks.files import check_sample, read_table
 from sparring.lab.tasks.hub import hub_splits
 from sparring.lab.tasks.published import find_file, load_published
 
@@ -20,7 +20,8 @@ def original(folder: Path) -> Splits | None:
             for number, row in table.rows:
                 if not isinstance(row.get("sentence"), str) or not isinstance(row.get("label_des"), str):
                     raise DataError(f'{table.place(number)}: expected the texts "sentence" and "label_des", got {row!r:.120}')
-                splits[name].append({"text": row["sentence"], "label": row["label_des"]})
+                sample = {"text": row["sentence"], "label": row["label_des"]}
+                splits[name].append(check_sample("multi-class", sample, table.place(number)))
     return splits if "train" in splits else None
 
 

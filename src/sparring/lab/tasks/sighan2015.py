@@ -19,8 +19,9 @@ from sparring.lab.tasks.published import Noted, load_published, split_off
 TRAINING = ("*.sgml", "*.xml", "*SampleSet*.txt")  # SIGHAN 2014, 2015 and Wang271K; SIGHAN 2013 has the third
 SENTENCE = re.compile(r"<(PASSAGE|TEXT|P)\b[^>]*>(?:(?!<(?:PASSAGE|MISTAKE)\b).)*?</\1>", re.DOTALL | re.IGNORECASE)
 MISTAKE = re.compile(r"<MISTAKE\b.*?</MISTAKE>", re.DOTALL | re.IGNORECASE)
-LOCATION = re.compile(r"(?:location|wrong_position)\W+(\d+)", re.IGNORECASE)  # an attribute, or Wang271K's element
+LOCATION = re.compile(r"(?:location|wrong_position)\W+(\d{1,9})(?!\d)", re.IGNORECASE)  # an attribute, or Wang271K's element
 ID = re.compile(r"""\bid\s*=\s*["']?([^"'\s>]+)""", re.IGNORECASE)
+PLACE = re.compile(r"\d{1,9}")
 WANG271K = 200_000  # with it there are more training sentences than this, without it a few thousand
 
 
@@ -115,7 +116,7 @@ def read_pair(inputs: Path, truths: Path) -> list[Sample]:
     for number, line in read_lines(truths):
         if line.strip():
             name, *cells = [cell.strip() for cell in line.split(",")]
-            if cells != ["0"] and (not cells or len(cells) % 2 or not all(cell.isdigit() for cell in cells[::2])):
+            if cells != ["0"] and (not cells or len(cells) % 2 or not all(PLACE.fullmatch(cell) for cell in cells[::2])):
                 raise DataError(f'{truths}:{number}: expected "ID, 0" or "ID, place, character, …", got {line!r:.80}')
             answers[name] = [(int(place), character) for place, character in zip(cells[::2], cells[1::2], strict=False)]
     samples = []

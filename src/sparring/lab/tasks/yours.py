@@ -16,9 +16,10 @@ from typing import Any
 from sparring.lab.tasks.arrays import kind_of, read_folder
 from sparring.lab.tasks.base import SPLITS, TO_TEXT, Data, DataError, Sample, Splits, Task, Where, has_spans, labels_of
 from sparring.lab.tasks.columns import Columns, Plan, make_plan
-from sparring.lab.tasks.files import ENDINGS, Table, form_of, read_table
+from sparring.lab.tasks.files import ENDINGS, Table, form_of, read_table, some
 from sparring.lab.tasks.hub import SPLIT_NAMES, class_names, load_hub
 from sparring.lab.tasks.published import complete
+from sparring.lab.untrusted import file_name
 
 HUB_NAME = re.compile(r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[\w.-]+))?|(?P<plain>[\w-][\w.-]*/[\w.-]+)")
 GUESSED = Columns()
@@ -66,14 +67,16 @@ def _open_arrays(folder: Path, kind: str, side: int | None) -> tuple[Task, Data]
     """A folder of images or sounds."""
     splits, notes = read_folder(folder, kind, side)
     if len(labels := {sample["label"] for sample in splits["train"]}) < 2:
-        raise DataError(f"{folder}: at least 2 classes are needed, got {_some(sorted(labels))}; expected a folder for each below it")
+        raise DataError(
+            f"{folder}: at least 2 classes are needed, got {some(sorted(labels))}; "
+            "expected a folder for each below it" + "".join(f"; {note}" for note in notes if "left out" in note)
+        )
     whole, split_notes = _split(kind, splits, str(folder))
     data = complete(kind, whole, str(folder), (*notes, *split_notes, *_part_notes(kind, whole)))
     settings = {"augment": "crop"} if kind == "image" else {}
     sizes = (len(data.train), len(data.dev), len(data.test))
-    task = Task(
-        folder.resolve().name, kind, f"your data, {folder}", lambda _where: data, DECIDES[kind], str(folder), sizes, settings=settings
-    )
+    name = file_name(folder.resolve().name)
+    task = Task(name, kind, f"your data, {folder}", lambda _where: data, DECIDES[kind], str(folder), sizes, settings=settings)
     return task, data
 
 
@@ -81,11 +84,12 @@ def _read(target: str, where: Where) -> tuple[str, str, str, dict[str, Table]]:
     """Name, source, home, and the tables by train, dev, test."""
     path = Path(target).expanduser()
     if path.is_dir():
-        return path.resolve().name, str(path), str(path), _read_folder(path)
+        return file_name(path.resolve().name), str(path), str(path), _read_folder(path)
     match = HUB_NAME.fullmatch(target)
     if path.exists() or form_of(path) is not None or match is None:
         table = read_table(path)
-        return re.sub(r"\.[^.]+$", "", re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE)), str(path), str(path), {"train": table}
+        stem = re.sub(r"\.[^.]+$", "", re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE))
+        return file_name(stem), str(path), str(path), {"train": table}
     name, config = match["name"] or match["plain"], match["config"]
     if not where.hub:
         raise DataError(f"{target}: no such file or folder, and the Hugging Face hub is not to be asked (HF_HUB_OFFLINE)")
@@ -98,7 +102,7 @@ def _read(target: str, where: Where) -> tuple[str, str, str, dict[str, Table]]:
         raise DataError(f"{name}: no split of this data set is named train, validation or test")
     full_name = name if config is None else f"{name}:{config}"
     home = f"https://huggingface.co/datasets/{name}"
-    return full_name.replace("/", "--").replace(":", "--"), f"hf:{full_name}", home, tables
+    return file_name(full_name.replace("/", "--").replace(":", "--")), f"hf:{full_name}", home, tables
 
 
 def _read_folder(folder: Path) -> dict[str, Table]:
@@ -112,7 +116,7 @@ def _read_folder(folder: Path) -> dict[str, Table]:
             tables[part] = read_table(found[0])
     if "train" not in tables:
         raise DataError(
-            f"{folder}: no train set; expected train, dev and test, each a {ENDINGS}; found {_some(p.name for p in files) or 'none'}"
+            f"{folder}: no train set; expected train, dev and test, each a {ENDINGS}; found {some(p.name for p in files) or 'none'}"
         )
     return tables
 
@@ -147,7 +151,8 @@ def _without_hidden(plan: Plan, tables: dict[str, Table]) -> tuple[dict[str, Tab
 
 
 def _samples(plan: Plan, table: Table, train: Table) -> list[Sample]:
-    missing = [column for column in plan.columns if column not in table.columns]
+    columns = set(table.columns)
+    missing = [column for column in plan.columns if column not in columns]
     if missing:
         raise DataError(
             f'{table.name}: expected the columns of {train.name}, "{missing[0]}" is missing; without labels it cannot be used: '
@@ -163,18 +168,18 @@ def _check_labels(plan: Plan, splits: Splits, name: str) -> None:
     what = f'column "{plan.roles["label"]}"' if "label" in plan.roles else "the label columns"
     if len(counts) < 2:
         raise DataError(
-            f"{name}: {what} must hold at least 2 different values, got {_some(counts) or 'none'}; use --label-column to name another"
+            f"{name}: {what} must hold at least 2 different values, got {some(counts) or 'none'}; use --label-column to name another"
         )
     if plan.kind not in ("multi-class", "pair"):
         return
     if 2 * len(counts) > counts.total():
         raise DataError(
-            f"{name}: {what} has {len(counts)} different values in {counts.total()} rows ({_some(counts)}); "
+            f"{name}: {what} has {len(counts)} different values in {counts.total()} rows ({some(counts)}); "
             "classification needs labels that recur; use --label-column to name another"
         )
     fractions = [label for label in counts if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", label)]
     if fractions and all(re.fullmatch(r"[-+]?\d*\.?\d*", label) for label in counts):
-        raise DataError(f"{name}: {what} holds numbers to be predicted ({_some(fractions)}); classification needs labels that recur")
+        raise DataError(f"{name}: {what} holds numbers to be predicted ({some(fractions)}); classification needs labels that recur")
 
 
 def _split(kind: str, splits: Splits, source: str) -> tuple[Splits, tuple[str, ...]]:
@@ -240,7 +245,7 @@ def _kind_note(plan: Plan, splits: Splits) -> str:
     if plan.kind == "pair":
         return f'kind pair: two texts, columns "{text}" and "{plan.roles["text_b"]}"; column "{label}" holds one of {n_values} values'
     if plan.one_hot:
-        return f"kind multi-label: {n_values} columns of 0 and 1, one a label: {_some(plan.one_hot)}"
+        return f"kind multi-label: {n_values} columns of 0 and 1, one a label: {some(plan.one_hot)}"
     cut = f', cut at "{plan.separator}"' if plan.separator else ""
     return f'kind {plan.kind}: column "{label}" holds {"any" if plan.kind == "multi-label" else "one"} of {n_values} values{cut}'
 
@@ -251,7 +256,7 @@ def _part_notes(kind: str, splits: Splits) -> list[str]:
     if kind not in TO_TEXT:
         seen = {part: {label for sample in splits[part] for label in labels_of(kind, sample)} for part in SPLITS}
         if new := sorted((seen["dev"] | seen["test"]) - seen["train"]):
-            notes.append(f"labels seen only in dev or test: {_some(new)}")
+            notes.append(f"labels seen only in dev or test: {some(new)}")
     if kind == "multi-label" and (n_bare := sum(not sample["labels"] for samples in splits.values() for sample in samples)):
         notes.append(f"rows without any label: {n_bare}")
     keys = {part: {_key(kind, sample) for sample in splits[part]} for part in SPLITS}
@@ -265,8 +270,3 @@ def _metric(kind: str, data: Data) -> str:
     if kind != "token":
         return DECIDES[kind]
     return "f1" if has_spans(data.labels) else "accuracy"
-
-
-def _some(names: Any, most: int = 5) -> str:
-    names = list(names)
-    return ", ".join(f"{name:.40}" for name in names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

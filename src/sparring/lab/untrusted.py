@@ -1,0 +1,164 @@
+"""Read files that may be damaged or hostile: bounded unpacking, strict text, bounded JSON, safe file names.
+
+Everything here raises `DataError` (or `json.JSONDecodeError`, which has a position) and executes nothing.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+from sparring.lab.errors import DataError
+
+MAX_TEXT = 10_000_000  # characters of one text, label or line
+MAX_DEPTH = 100  # lists and objects inside each other in JSON
+MAX_RATIO = 100  # unpacked bytes per packed byte; text shrinks to a third or a tenth
+SMALL = 64 * 2**20  # unpacked bytes that are allowed at any ratio
+BLOCK = 2**20
+ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+SURROGATE = re.compile("[\ud800-\udfff]")
+NOT_IN_FILE_NAMES = re.compile("[/\\\\\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with an escape in place of what UTF-8 cannot hold: bytes of a file name that were no text."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def reason(error: BaseException, most: int = 160) -> str:
+    """What an exception says, on one line and cut; its type where it says nothing."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+# ------------------------------------------------------------ bytes and text
+
+
+def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
+    """Refuse an archive that grows more than data does: a few bytes can be packed that fill every disk."""
+    if unpacked > max(SMALL, MAX_RATIO * packed):
+        raise DataError(
+            f"{path}: {packed:,} bytes unpack to {unpacked:,} or more, over {MAX_RATIO} times as many; "
+            "if that is intended, unpack the file first"
+        )
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, unpacked where its name ends in .gz, as far as `check_unpacked` allows."""
+    try:
+        if not path.name.lower().endswith(".gz"):
+            return path.read_bytes()
+        packed = path.stat().st_size
+        content = bytearray()
+        with gzip.open(path) as file:
+            while block := file.read(BLOCK):
+                content += block
+                check_unpacked(path, packed, len(content))
+        return bytes(content)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # ValueError: a path with a null character
+        raise DataError(f"{path}: {error}") from None
+
+
+def read_text(path: Path, encoding: str = "utf-8-sig") -> str:
+    """A whole file as text, unpacked where its name ends in .gz."""
+    raw = read_bytes(path)
+    utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:2]
+    if utf16 and encoding.startswith("utf-8"):
+        raise DataError(f'{path}: expected UTF-8, found UTF-16 (Excel\'s "Unicode text"); save the file as "CSV UTF-8"')
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        byte = f"{raw[error.start]:#04x}"
+        raise DataError(f"{path}:{line}: expected UTF-8, found the byte {byte}; save the file as UTF-8") from None
+
+
+def check_text(text: str, what: str) -> str:
+    """The text itself; refused where it is too long, or is no Unicode text and so could not be written down."""
+    if len(text) > MAX_TEXT:
+        raise DataError(f"{what}: {len(text):,} characters, at most {MAX_TEXT:,} are read; cut the text, or look for a missing line end")
+    if match := SURROGATE.search(text):
+        raise DataError(
+            f"{what}: expected Unicode text, got half a character (the surrogate {ord(match[0]):#06x}) "
+            f"at position {match.start()}; take it out, or write it as UTF-8"
+        )
+    return text
+
+
+def file_name(text: str) -> str:
+    """A name as one part of a path: without separators and control characters, and neither ``.`` nor ``..``.
+
+    >>> file_name("reviews"), file_name("../x"), file_name("..")
+    ('reviews', '..-x', 'data')
+    """
+    name = NOT_IN_FILE_NAMES.sub("-", text)
+    return name if name.strip(". ") else "data"
+
+
+# ------------------------------------------------------------ JSON
+
+
+def parse_json(text: str) -> Any:
+    """`json.loads`, with a `json.JSONDecodeError` also for what Python cannot hold or nobody could write again:
+    nesting deeper than `MAX_DEPTH`, integers with thousands of digits, halves of surrogate pairs."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise json.JSONDecodeError("nested too deeply", text, 0) from None
+    except ValueError:  # of int()
+        digits = re.search(r"\d{1000,}", text)
+        raise json.JSONDecodeError("an integer with too many digits", text, digits.start() if digits else 0) from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
+        raise json.JSONDecodeError("nested too deeply", text, 0)
+    if SURROGATE_ESCAPE.search(text) and (position := _lone_surrogate(text)) is not None:
+        raise json.JSONDecodeError(
+            f"{text[position : position + 6]} is half of a surrogate pair and no character, take it out", text, position
+        )
+    return value
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth + 1):
+        level = [
+            inner for outer in level if isinstance(outer, (dict, list)) for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _lone_surrogate(text: str) -> int | None:
+    """The position of the first escaped surrogate of valid JSON that is not one of a pair."""
+    high: re.Match[str] | None = None
+    for escape in ESCAPE.finditer(text):
+        code = int(escape[1], 16) if escape[1] else 0
+        if high is not None:
+            if not (0xDC00 <= code < 0xE000 and escape.start() == high.end()):
+                return high.start()
+            high = None
+        elif 0xD800 <= code < 0xDC00:
+            high = escape
+        elif 0xDC00 <= code < 0xE000:
+            return escape.start()
+    return None if high is None else high.start()
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds."""
+    try:
+        value = parse_json(read_text(path))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg} at column {error.colno}") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: expected a JSON object, such as {{}}, got {type(value).__name__}")
+    return value
