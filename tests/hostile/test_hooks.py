@@ -37,11 +37,11 @@ class Net(nn.Module):
         self.h = torch.zeros(())
 
     def forward(self, x: Tensor) -> Any:
-        self.h = self.norm(torch.tanh(self.first(x)))
+        self.h = h = self.norm(torch.tanh(self.first(x)))
         self.during(self)
-        inner = checkpoint(self.second, self.h, use_reentrant=True) if self.variant == "reentrant" else self.second(self.h)
+        inner = checkpoint(self.second, h, use_reentrant=True) if self.variant == "reentrant" else self.second(h)
         logits = self.head(inner.relu())
-        return (logits, self.h) if self.variant == "returns both" else logits
+        return (logits, h) if self.variant == "returns both" else logits
 
 
 def _nothing(_: Net) -> None:

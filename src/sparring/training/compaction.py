@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch import nn
 
-from sparring.training.gate import Gate
+from sparring.training.gate import Gate, gate_of
 from sparring.training.sharding import check_modules
 
 MIN_DROPPED = 1 / 16  # below this share of zero rows a full backward is as quick
@@ -59,15 +58,17 @@ def compact(model: nn.Module, *, min_dropped: float = MIN_DROPPED) -> Compaction
     """
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     check_modules(model)
-    for hook in model._forward_hooks.values():
-        if isinstance(hook, Gate):
-            return Compaction(model, hook, lambda: None)  # somebody else's to undo
+    if (gate := gate_of(model)) is not None:
+        return Compaction(model, gate, lambda: None)  # somebody else's to undo
     gate = Gate(min_dropped)
     handles = [
         model.register_forward_pre_hook(gate.before, with_kwargs=True),
         model.register_forward_hook(gate, with_kwargs=True, always_call=True),
-        *(child.register_forward_pre_hook(partial(gate.before_child, name)) for name, child in model.named_children()),
     ]
+    for child in model.children():
+        if any(parameter.requires_grad for parameter in child.parameters()):
+            handles.append(child.register_forward_pre_hook(gate.before_child))
+            break  # one tells enough
 
     def undo() -> None:
         for handle in handles:

@@ -37,7 +37,7 @@ class Gate:
         self.min_dropped = min_dropped
         self.open = True  # False: this forward gets an ordinary backward
         self.stats = SkipStats()
-        self.bypassed: str | None = None  # a child that ran although the model was not called
+        self.has_warned = False  # of a forward that could not be seen
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Before the forward. The inputs are listed now, since a model may write its outputs into them."""
@@ -50,21 +50,20 @@ class Gate:
         inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.requires_grad]
         _running()[self] = _Forward(inputs, hooks.snapshot(), _next_number(), hooks.saving_is_hooked())
 
-    def before_child(self, name: str, child: nn.Module, args: Any) -> None:
-        """Before the forward of one of the model's children: notices calls of ``model.forward``, which run none of its hooks."""
+    def before_child(self, child: nn.Module, args: Any) -> None:
+        """Before the forward of the model's first child: notices calls of ``model.forward``, which run none of the model's hooks."""
         if torch.compiler.is_compiling() or self in _running() or not self.open or not torch.is_grad_enabled() or _transformed():
             return
-        if torch._C._current_graph_task_id() != -1:  # checkpointing repeats a part of the forward in the backward
+        if torch._C._current_graph_task_id() != -1 or gate_of(child) is not None:  # checkpointing's second forward; its own gate
             return
-        if self.bypassed is None:
-            self.bypassed = name
+        self.stats.reasons["the model was not called itself"] += 1
+        if not self.has_warned:
+            self.has_warned = True
             warnings.warn(
-                f"skip.compact cannot see this forward: the model's {name} ran although the model itself was not called, so the "
-                "backward is a full one. Call model(...), not model.forward(...) or a part of the model",
+                f"skip.compact cannot see this forward: the model's {type(child).__name__} ran although the model itself was not "
+                "called, so the backward is a full one. Call model(...), not model.forward(...) or a part of the model",
                 stacklevel=2,
             )
-        if self.bypassed == name:
-            self.stats.reasons["the model was not called itself"] += 1
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """After the forward, or after its error: then there is no output."""
@@ -102,6 +101,11 @@ class Gate:
         return gated
 
 
+def gate_of(module: nn.Module) -> Gate | None:
+    """The gate of a compacted module."""
+    return next((hook for hook in module._forward_hooks.values() if isinstance(hook, Gate)), None)
+
+
 _local = threading.local()
 
 
@@ -117,6 +121,8 @@ def _obstacle(module: nn.Module, forward: _Forward, regions: list[Region]) -> st
     now = hooks.snapshot()
     if forward.saving_is_hooked or now.n_saving != forward.hooks.n_saving:
         return "saved tensors are hooked"
+    if torch.is_anomaly_enabled():
+        return "anomaly detection"  # names the operation that made a NaN: the engine's own
     if module._is_full_backward_hook is False or nn.modules.module._global_is_full_backward_hook is False:
         return "hooks"  # of the form that torch has given up: they are called with what goes into the last node
     for region in regions:
