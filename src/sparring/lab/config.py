@@ -23,6 +23,7 @@ from sparring.lab.tasks.base import KINDS, Task
 from sparring.losses import Loss, make_loss
 from sparring.losses.base import find_loss
 from sparring.training.accumulate import AdaptiveAccumulation
+from sparring.training.divergence import MODES as DIVERGENCE_MODES
 from sparring.training.schedules import SCHEDULES
 from sparring.training.skip import MODES
 from sparring.training.speed import SPEEDS
@@ -125,6 +126,13 @@ class Config:
     out: str = setting("runs", "folder for the run folders", group="record", changes=False)
     save_every: int | None = setting(
         None, "batches between checkpoints (default: an epoch, or half a minute)", group="record", changes=False, low=1
+    )
+    on_divergence: str = setting(
+        "raise",
+        "a loss, gradient or weight that is NaN or infinite ends the run with an error, is warned of once, or ignored",
+        group="record",
+        changes=False,
+        choices=DIVERGENCE_MODES,
     )
     tensorboard: bool = setting(False, "write TensorBoard events too", group="record", changes=False)
     device: str | None = setting(None, "cpu keeps it off the GPU", group="record", changes=False, choices=("cpu",))
