@@ -169,7 +169,7 @@ def predict(options: argparse.Namespace) -> None:
     if options.pair and len(options.pair) != len(texts):
         raise UserError(f"as many --pair as texts: got {len(options.pair)} and {len(texts)}")
     folder = find_run(Path(options.run))
-    found = Predictor(folder)(texts, options.pair or None)
+    found = Predictor(folder, trust_remote_code=options.trust_remote_code)(texts, options.pair or None)
     if options.json:
         _print_json([{**one, "run": str(folder.path)} for one in found])
         return
@@ -295,6 +295,7 @@ def build_parser() -> argparse.ArgumentParser:
     made = command("predict", predict, "label texts, or write new ones, with a finished run's best model", PREDICT)
     made.add_argument("run", metavar="RUN", help="the folder of a run, or one above several: the best on dev")
     made.add_argument("text", metavar="TEXT", nargs="*", help="texts; none: the lines of standard input")
+    made.add_argument("--trust-remote-code", action="store_true", help=FIELDS["trust_remote_code"].metadata["help"])
     made.add_argument("--pair", action="append", metavar="TEXT", help="the second text of a pair, one for each text")
     made = command("report", report, "draw everything that runs left on one page, which needs no network", REPORT)
     made.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs, or ones above several")

@@ -96,6 +96,7 @@ class Run:
             augment=config.augment,
             beams=config.beams,
             max_target_length=config.max_target_length,
+            trust_remote_code=config.trust_remote_code,
         )
         assert config.max_length is not None
         length = config.max_length
