@@ -56,7 +56,7 @@ class Checkpoints:
         _wait()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one process is one process
-            save(_state(model, optimizer, more), checkpoint_id=part, no_dist=not is_initialized())
+            save(_state(model, optimizer, more), checkpoint_id=part)
         _wait()
         if _first():
             if whole.exists():
@@ -100,7 +100,7 @@ class Checkpoints:
         state = _state(model, optimizer, more)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            load(state, self.path(step), no_dist=not is_initialized())
+            load(state, self.path(step))
         set_model_state_dict(model, state["model"])
         if optimizer is not None:
             set_optimizer_state_dict(model, optimizer, state["optimizer"])

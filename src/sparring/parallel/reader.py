@@ -123,7 +123,7 @@ class SafeLoadPlanner(DefaultLoadPlanner):
         super().load_bytes(read_item, checked)
 
 
-def load(state: dict[str, Any], folder: Path, *, no_dist: bool) -> None:
+def load(state: dict[str, Any], folder: Path) -> None:
     """Fill ``state`` from a checkpoint folder, as torch.distributed.checkpoint.load does, without running code from it.
 
     Raises:
@@ -131,7 +131,7 @@ def load(state: dict[str, Any], folder: Path, *, no_dist: bool) -> None:
     """
     read_metadata(folder / ".metadata")  # before torch, which hides errors in others and looks for further files
     try:
-        load_state_dict(state, storage_reader=SafeReader(folder), planner=SafeLoadPlanner(), no_dist=no_dist)
+        load_state_dict(state, storage_reader=SafeReader(folder), planner=SafeLoadPlanner())
     except CheckpointException as error:
         for failure, _ in error.failures.values():
             if isinstance(failure, UntrustedCheckpointError):
