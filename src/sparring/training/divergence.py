@@ -65,6 +65,7 @@ class DivergenceMonitor:
         """Before a run."""
         self.last_loss: float | None = None
         self.warned = False
+        self._told_unsaved = False
         self.n_skipped = 0  # updates that a gradient scaler left out
         self._n_skipped_in_a_row = 0
         self._scale: float | None = None  # of the gradient scaler, before the update that was looked at last
@@ -132,9 +133,14 @@ class DivergenceMonitor:
             warnings.warn(message, stacklevel=2)
 
     def can_save(self) -> bool:
-        """Whether the weights are finite. Others must not take a good checkpoint's place."""
+        """Whether the weights are finite. Others must not take a good checkpoint's place; the first time, a warning says so."""
         self.settle()
-        return math.isfinite(_sum(self.loop.model.parameters()).item())
+        finite = math.isfinite(_sum(self.loop.model.parameters()).item())
+        if not finite and not self._told_unsaved and self.loop.folder is not None and self.loop.replicas.rank == 0:
+            self._told_unsaved = True
+            message = f"weights are not finite after step {self.loop.n_done}: no checkpoint is written, the last good one stays"
+            warnings.warn(message, stacklevel=2)
+        return finite
 
     # ------------------------------------------------------------ the report
 
