@@ -36,7 +36,6 @@ def main() -> None:
     for name, value in {"task": "languages", "model": "tiny", "lr": 3e-3, "epochs": 3, "samples": 3000}.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
-
     torch.manual_seed(0)
     data = get_task(args.task).load(Where.default())
     tokenizer = models.build(args.model, data).tokenizer
@@ -49,6 +48,7 @@ def main() -> None:
     net = NeuralNetClassifier(
         Classifier, module__name=args.model, module__data=data, criterion=ASSoftmaxLoss, optimizer=torch.optim.AdamW, lr=args.lr,
         batch_size=32, max_epochs=args.epochs, iterator_train__shuffle=True, train_split=None, verbose=0,
+        predict_nonlinearity=torch.nn.Softmax(-1),  # for predict_proba: skorch knows torch's losses only
     )  # fmt: skip
     search = GridSearchCV(net, {"criterion__delta": [0.1, 0.3, 0.5]}, cv=2, scoring="accuracy")
     search.fit(*tensors(data.train[: args.samples]))

@@ -32,7 +32,7 @@ from sparring.losses import (
 from sparring.losses.as_softmax import as_softmax
 from sparring.parallel import ClassParallelHead
 from sparring.rows import RowLosses
-from sparring.training import AdaptiveAccumulation, RevisitSampler, Scorecard, skip
+from sparring.training import AdaptiveAccumulation, DivergenceError, RevisitSampler, Scorecard, skip
 
 __version__ = "0.1.0"
 
@@ -47,6 +47,7 @@ __all__ = [
     "CosineDelta",
     "CosineLinear",
     "DeltaSchedule",
+    "DivergenceError",
     "Entmax15Loss",
     "LabelSmoothingLoss",
     "LinearASSoftmaxLoss",

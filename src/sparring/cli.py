@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparring import __version__, list_losses
 from sparring.lab.config import OWN, Config, loss_settings
-from sparring.lab.errors import UserError
+from sparring.lab.errors import RunsDivergedError, UserError
 from sparring.lab.flags import FIELDS, add_config, add_paper, config_of, flags_of
 from sparring.lab.terminal import check_arguments, input_lines, json_text, make_streams_safe
 from sparring.losses.base import find_loss
@@ -108,15 +108,15 @@ def tasks(options: argparse.Namespace) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
     from sparring.lab.compare import plans_for
 
     config = config_of(options)
     task, data = _open(config)
-    _train(options, config, task, data, plans_for([config], options.seeds, task, data))
+    return _train(options, config, task, data, plans_for([config], options.seeds, task, data))
 
 
-def compare(options: argparse.Namespace) -> None:
+def compare(options: argparse.Namespace) -> int:
     from sparring.lab.compare import contestants, plans_for
 
     config = config_of(options)
@@ -126,32 +126,38 @@ def compare(options: argparse.Namespace) -> None:
     own = ["multilabel-softmax", "multilabel-as-softmax"] if task.kind == "multi-label" else ["softmax", "as-softmax"]
     names = own if options.losses is None else [name for name in options.losses.split(",") if name.strip()]
     configs = contestants(config, names, task, data)
-    _train(options, config, task, data, plans_for(configs, options.seeds, task, data, strict=False))
+    return _train(options, config, task, data, plans_for(configs, options.seeds, task, data, strict=False))
 
 
-def tune(options: argparse.Namespace) -> None:
+def tune(options: argparse.Namespace) -> int:
     from sparring.lab import show, tune
-    from sparring.lab.compare import plans_for
+    from sparring.lab.compare import plans_for, rows_of
 
     config = config_of(options)
     task, data = _open(config)
     loss = str(plans_for([config], 1, task, data)[0].config.loss)
     points = tune.grid(config.replace(test=False), loss, len(data.labels), tune.parse_values(options.values))
-    rows = _rows(options, plans_for(points, options.seeds, task, data))
+    plans = plans_for(points, options.seeds, task, data)
+    summaries, failures = _summaries(options, plans)
+    points, whole, diverged = tune.part(points, summaries)
+    rows = rows_of(whole, str(plans[0].config.metric))
     best = tune.best(rows)
     chosen = points[rows.index(best)].replace(test=config.test, loss=config.loss or loss)
     command = shlex.join(["sparring", "run", config.task, *chosen.flags()])
     if options.json:
         settings = {name: getattr(chosen, name) for name in OWN if getattr(chosen, name) != getattr(config, name)}
-        _print_json({"task": task.name, "metric": best["metric"], "rows": rows, "best": settings, "command": command})
-        return
+        facts = {"task": task.name, "metric": best["metric"], "rows": rows, "failed": failures, "best": settings, "command": command}
+        _print_json(facts)
+        return _tell_failures(failures)
     cells = [
         (tune.describe(point, config), show.mean_and_spread(row["dev"]), show.percent(row["won_share"]), "best" if row is best else "")
         for point, row in zip(points, rows, strict=True)
     ]
+    cells += [(tune.describe(point, config), "diverged", "–", "") for point in diverged]
     columns = ("", f"dev {best['metric'].replace('_', ' ')} %", "won %", "")
     show.console().print(show.table(f"{task.name}: {config.loss or loss} on dev (test was not looked at)", columns, cells))
     print(f"the best: {command}")
+    return _tell_failures(failures)
 
 
 def paper(options: argparse.Namespace) -> None:
@@ -168,7 +174,7 @@ def predict(options: argparse.Namespace) -> None:
     if options.pair and len(options.pair) != len(texts):
         raise UserError(f"as many --pair as texts: got {len(options.pair)} and {len(texts)}")
     folder = find_run(Path(options.run))
-    found = Predictor(folder)(texts, options.pair or None)
+    found = Predictor(folder, trust_remote_code=options.trust_remote_code)(texts, options.pair or None)
     if options.json:
         _print_json([{**one, "run": str(folder.path)} for one in found])
         return
@@ -198,36 +204,49 @@ def _open(config: Config) -> tuple[Task, Data]:
     return open_task(config)
 
 
-def _rows(options: argparse.Namespace, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """Run what is not done, and one row a contestant."""
+def _summaries(options: argparse.Namespace, plans: Sequence[Plan]) -> tuple[list[dict[str, Any] | None], list[dict[str, str]]]:
+    """Run what is not done. Summaries of all runs, None for those that diverged, and what is known of these."""
     from sparring.lab import show
-    from sparring.lab.compare import rows_of
     from sparring.lab.jobs import remove, run_all
 
     if options.jobs < 1:
         raise UserError(f"jobs must be at least 1, got {options.jobs}")
     if options.fresh:
         remove([plan.folder for plan in plans], cpu=plans[0].config.device == "cpu")
-    return rows_of(run_all(plans, options.jobs, show.console(stderr=True)), str(plans[0].config.metric))
+    try:
+        return [*run_all(plans, options.jobs, show.console(stderr=True))], []
+    except RunsDivergedError as error:
+        if all(summary is None for summary in error.summaries):
+            raise
+        return error.summaries, error.failures
 
 
-def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, plans: Sequence[Plan]) -> None:
+def _tell_failures(failures: Sequence[dict[str, str]]) -> int:
+    """One line for each run that diverged; the exit code."""
+    for failure in failures:
+        _fail(UserError(failure["error"]))
+    return 1 if failures else 0
+
+
+def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, plans: Sequence[Plan]) -> int:
     from sparring.lab import show
+    from sparring.lab.compare import rows_of
     from sparring.lab.plan import sizes as plan_sizes
 
     n_done = sum(plan.folder.done for plan in plans) if not options.fresh else 0
-    rows = _rows(options, plans)
+    summaries, failures = _summaries(options, plans)
+    rows = rows_of([summary for summary in summaries if summary is not None], str(plans[0].config.metric))
     if os.environ.get("RANK", "0") != "0":  # of several processes under torchrun the first one speaks
-        return
+        return 1 if failures else 0
     if options.json:
-        _print_json(
-            {"task": task.name, "kind": task.kind, "source": data.source, "notes": list(data.notes), "model": config.model, "rows": rows}
-        )
-        return
+        facts = {"task": task.name, "kind": task.kind, "source": data.source, "notes": list(data.notes), "model": config.model}
+        _print_json({**facts, "rows": rows, "failed": failures})
+        return _tell_failures(failures)
     console = show.console()
     sizes = _sizes(plan_sizes(config, data))
     classes = f", {len(data.labels)} classes" if data.labels else ""
-    console.print(show.comparison(f"{task.name} ({task.kind}, {sizes}{classes}), model {config.model}", rows))
+    title = f"{task.name} ({task.kind}, {sizes}{classes}), model {config.model}"
+    console.print(show.comparison(title, rows, [failure["run"] for failure in failures]))
     console.print(show.LEGEND, style="dim")
     for note in data.notes:
         print(f"data: {note}")
@@ -235,6 +254,7 @@ def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, 
         print(f"{n_done} of {len(plans)} runs were there already (--fresh runs them again)")
     for folder in sorted({str(plan.folder.path.parent) for plan in plans}):
         print(f"runs: {folder}")
+    return _tell_failures(failures)
 
 
 def _sizes(sizes: Sequence[int] | None) -> str:
@@ -280,6 +300,7 @@ def build_parser() -> argparse.ArgumentParser:
     made = command("predict", predict, "label texts, or write new ones, with a finished run's best model", PREDICT)
     made.add_argument("run", metavar="RUN", help="the folder of a run, or one above several: the best on dev")
     made.add_argument("text", metavar="TEXT", nargs="*", help="texts; none: the lines of standard input")
+    made.add_argument("--trust-remote-code", action="store_true", help=FIELDS["trust_remote_code"].metadata["help"])
     made.add_argument("--pair", action="append", metavar="TEXT", help="the second text of a pair, one for each text")
     made = command("report", report, "draw everything that runs left on one page, which needs no network", REPORT)
     made.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs, or ones above several")

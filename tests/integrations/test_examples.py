@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import runpy
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from sklearn.model_selection import GridSearchCV
 
 from tests.lab.data import REAL
 
@@ -54,6 +59,30 @@ def run(name: str, words: list[str], folder: Path) -> str:
 def test_example(name: str, tmp_path: Path) -> None:
     assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < 60
     assert TOLD.get(name, "eval_loss") in run(name, SMALL[name], tmp_path)
+
+
+def test_probabilities_of_skorch_sum_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example's own estimator, after its own search."""
+    skorch_example = runpy.run_path(str(ROOT / "examples" / "sklearn_style.py"))
+    searches: list[Any] = []
+
+    class Search(GridSearchCV):  # type: ignore[misc]
+        def fit(self, inputs: Any, targets: Any) -> Any:
+            self.inputs = inputs
+            searches.append(self)
+            return super().fit(inputs, targets)
+
+    monkeypatch.setitem(skorch_example["main"].__globals__, "GridSearchCV", Search)
+    monkeypatch.setattr(sys, "argv", ["sklearn_style.py", "--epochs", "1", "--samples", "300"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of sklearn: some languages are rare
+        skorch_example["main"]()
+    (search,) = searches
+    probabilities = torch.tensor(search.predict_proba(search.inputs))
+    logits = search.best_estimator_.forward(search.inputs)
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(300))
+    torch.testing.assert_close(probabilities, logits.softmax(-1))
+    assert (probabilities.argmax(1).numpy() == search.predict(search.inputs)).all()
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -211,8 +211,29 @@ def test_warm_up_of_delta(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"return self.resting\(dataset, batch_size\)"):
         fit(Ours(speed="all"), tmp_path)
-    with pytest.raises(ValueError, match="nobody rests"):
-        fit(Ours(rests=True), tmp_path)
+    with pytest.raises(ValueError, match="rest=False says that nobody rests"):
+        fit(Ours(rests=True, rest=False), tmp_path)
+
+
+def test_the_lines_of_the_docs(tmp_path: Path) -> None:
+    """The block of docs/integrations.md as it stands, and the fit that its last line shows."""
+    page = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
+    (block,) = (block for block in page.split("```python\n") if "class Classifier(SparringModule" in block)
+    lines: dict[str, Any] = {}
+    exec(compile(block.partition("```")[0], "integrations.md", "exec"), lines)
+    trainer = fit(lines["module"], tmp_path, 3)
+    assert trainer.current_epoch == 3
+    assert lines["module"]._slots is not None
+
+
+def test_resting_needs_no_other_word(tmp_path: Path) -> None:
+    """As the docs show it: ``train_dataloader`` returns ``self.resting(…)``, and that is enough."""
+    module, said = (Ours(rests=True, schedule=False, dropout=0.0, delta=0.1, **own) for own in ({}, {"rest": True}))
+    fit(module, tmp_path, 8)
+    fit(said, tmp_path, 8)
+    assert torch.equal(weights(module), weights(said))
+    assert module._corner is not None
+    assert module._corner.counts()["n_forward"] < 8 * N, "somebody rested"
 
 
 # ------------------------------------------------------------ the callback

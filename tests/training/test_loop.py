@@ -351,7 +351,8 @@ def test_an_accumulation_serves_several_runs() -> None:
 
 def test_metrics_of_every_form() -> None:
     values = iter([float("nan"), 0.5, 0.4, 0.3])
-    _, record = run(evaluate=lambda _: next(values), patience=2)
+    with pytest.warns(UserWarning, match="gave metric nan"):
+        _, record = run(evaluate=lambda _: next(values), patience=2)
     assert record.best["metric"] == 0.5
     assert len(record.evaluations) == 4
     for wrong in (None, {}):

@@ -53,6 +53,7 @@ class Corner:
     samples: Any = None  # batches.Paired, where samples rest
     collate: Callable[[list[Any]], Any] | None = None
     record: Record = field(default_factory=Record)
+    monitor: None = None  # NaN is the framework's business: see docs/integrations.md
 
     def __post_init__(self) -> None:
         self.objective.to(self.device)

@@ -16,6 +16,7 @@ where Lightning's windows end anyway.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -63,10 +64,17 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         return batches.forward(model, batch)
 
     def resting(self, dataset: Any, batch_size: int, *, collate_fn: Callable[[list[Any]], Any] | None = None, **loading: Any) -> Slots:
-        """The loader of an epoch's samples without those who rest."""
-        card = self.settings.card(len(dataset), self)
+        """The loader of an epoch's samples without those who rest. Calling it is enough: ``rest=True`` goes without saying.
+
+        Raises:
+            ValueError: with ``rest=False``, which says the opposite.
+        """
+        settings = self.settings
+        if settings.rest is None:
+            settings = replace(settings, rest=True)
+        card = settings.card(len(dataset), self)
         if card is None:
-            raise ValueError('nobody rests; use rest=True or speed="all"')
+            raise ValueError("rest=False says that nobody rests; leave it out, or return a DataLoader from train_dataloader")
         card.check_for(len(dataset), self)
         card.forget()
         self._card = card

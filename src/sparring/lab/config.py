@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from sparring.delta import AdaptiveDelta, WarmupDelta, delta_value
+from sparring.lab import trust
 from sparring.lab.errors import UserError
 from sparring.lab.tasks.base import KINDS, Task
 from sparring.lab.untrusted import read_text, reason
 from sparring.losses import Loss, make_loss
 from sparring.losses.base import find_loss
 from sparring.training.accumulate import AdaptiveAccumulation
+from sparring.training.divergence import MODES as DIVERGENCE_MODES
 from sparring.training.schedules import SCHEDULES
 from sparring.training.skip import MODES
 from sparring.training.speed import SPEEDS
@@ -83,6 +85,9 @@ class Config:
     max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model", low=4)
     max_target_length: int | None = setting(None, "likewise of a text to generate (64, or the task's own)", group="model", low=2)
     beams: int | None = setting(None, "beams of the search when text is generated (default: 1, greedy)", group="model", low=1)
+    trust_remote_code: bool = setting(
+        False, "run code that a model brings along, for a model that you trust; never taken from a file", group="model", changes=False
+    )
     image_size: int | None = setting(None, "width and height of images (default: theirs, or the model's)", group="model", low=4, high=4096)
     augment: str | None = setting(
         None,
@@ -137,6 +142,13 @@ class Config:
     save_every: int | None = setting(
         None, "batches between checkpoints (default: an epoch, or half a minute)", group="record", changes=False, low=1
     )
+    on_divergence: str = setting(
+        "raise",
+        "a loss, gradient or weight that is NaN or infinite ends the run with an error, is warned of once, or ignored",
+        group="record",
+        changes=False,
+        choices=DIVERGENCE_MODES,
+    )
     tensorboard: bool = setting(False, "write TensorBoard events too", group="record", changes=False)
     device: str | None = setting(None, "cpu keeps it off the GPU", group="record", changes=False, choices=("cpu",))
     threads: int | None = setting(None, "CPU threads of a run", group="record", changes=False, low=1, high=1024)
@@ -146,7 +158,10 @@ class Config:
     @classmethod
     def read(cls, path: Path | None, flags: Mapping[str, Any]) -> Config:
         """The file's values with the flags' on top."""
-        values = {**(_toml(path) if path is not None else {}), **flags}
+        values = _toml(path) if path is not None else {}
+        if values.pop(trust.FIELD, False):
+            raise UserError(f"{path}: {trust.FIELD} is not taken from a file; {trust.FLAG} says that you trust the model")
+        values |= flags
         if not values.get("task"):
             raise UserError("which task? name one (sparring tasks lists them) or a file of your own")
         return cls(**{name: typed(name, value, f"{path}: " if path and name not in flags else "") for name, value in values.items()})
@@ -258,7 +273,7 @@ class Config:
         return [word.replace("_", "-") if word.startswith("--") else word for pair in words for word in pair]
 
     def toml(self) -> str:
-        given = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != trust.FIELD and getattr(self, f.name) is not None}
         return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in given.items())
 
 
@@ -290,7 +305,11 @@ LATER = (
     "max_target_length",
     "beams",
 )  # while they are not set, folders made before them keep their names
-OWN = [f.name for f in fields(Config) if f.metadata["group"] in ("loss", "model", "training") and f.name not in ("loss", "metric", "seed")]
+OWN = [
+    f.name
+    for f in fields(Config)
+    if f.metadata["group"] in ("loss", "model", "training") and f.name not in ("loss", "metric", "seed", trust.FIELD)
+]
 TYPES = {f.name: [part.strip() for part in str(f.type).split("|") if part.strip() != "None"] for f in fields(Config)}
 
 

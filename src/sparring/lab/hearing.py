@@ -111,8 +111,9 @@ for _config, _model in ((TinyAudioConfig, TinyForAudioClassification), (SpeakerC
     AutoModelForAudioClassification.register(_config, _model)
 
 
-def build(name: str, data: Data, names: dict[str, Any]) -> tuple[nn.Module, Sounds | HubSounds]:
-    """A network by name with a head for the labels (``names``), and how it wants its sounds."""
+def build(name: str, data: Data, names: dict[str, Any], trust: bool = False) -> tuple[nn.Module, Sounds | HubSounds]:
+    """A network by name with a head for the labels (``names``), and how it wants its sounds.
+    ``trust``: code that it brings along may run."""
     if name == "tiny":
         sounds = Sounds.of(data.train)
         return AutoModelForAudioClassification.from_config(TinyAudioConfig(sounds.n_mels, **names)), sounds
@@ -129,12 +130,15 @@ def build(name: str, data: Data, names: dict[str, Any]) -> tuple[nn.Module, Soun
         return SpeakerForAudioClassification.pretrained(names), Sounds(16000, 40, log=False, loudness=-30.0)
     if not Path(name).exists():
         look_for_hub()
-    extractor = AutoFeatureExtractor.from_pretrained(name)
-    config = AutoConfig.from_pretrained(name, **names)
-    return AutoModelForAudioClassification.from_pretrained(name, config=config, ignore_mismatched_sizes=True), HubSounds(extractor)
+    extractor = AutoFeatureExtractor.from_pretrained(name, trust_remote_code=trust)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=trust, **names)
+    settings: dict[str, Any] = {"config": config, "trust_remote_code": trust}
+    return AutoModelForAudioClassification.from_pretrained(name, ignore_mismatched_sizes=True, **settings), HubSounds(extractor)
 
 
-def load_sounds(folder: Path) -> Sounds | HubSounds:
+def load_sounds(folder: Path, trust: bool = False) -> Sounds | HubSounds:
     """Ours, or a feature extractor of the hub's form."""
     ours = '"sounds"' in (folder / FILE).read_text()
-    return Sounds.from_pretrained(folder) if ours else HubSounds(AutoFeatureExtractor.from_pretrained(folder))
+    if ours:
+        return Sounds.from_pretrained(folder)
+    return HubSounds(AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=trust))

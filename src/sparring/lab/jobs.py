@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sparring.lab.config import Config
+from sparring.lab.errors import DivergedError, RunsDivergedError
 from sparring.lab.plan import Plan, open_task, plan
 from sparring.lab.records import RunFolder, alone
 from sparring.lab.runner import run
@@ -71,25 +72,44 @@ class Bar:
     def evaluation(self, entry: dict[str, Any]) -> None:
         self.dev = f" · dev {self.metric} {100 * entry[self.metric]:.2f}"
 
-    def end(self) -> None:
-        self.progress.update(self.line, now=f"done{self.dev}")
+    def end(self, now: str = "done") -> None:
+        self.progress.update(self.line, now=f"{now}{self.dev}")
         self.progress.stop_task(self.line)
 
 
 def run_all(plans: Sequence[Plan], jobs: int, console: Console) -> list[dict[str, Any]]:
-    """Their summaries, in the same order. Ctrl-C saves what is under way and raises KeyboardInterrupt."""
+    """Their summaries, in the same order. Ctrl-C saves what is under way and raises KeyboardInterrupt.
+
+    Raises:
+        RunsDivergedError: some runs diverged; raised when the others are done, with their summaries.
+        UserError: any other mistake of a run, at once.
+    """
+    errors: dict[int, str] = {}  # of runs that diverged, by index
     with Bars(console) as bars:
-        if jobs > 1 and sum(not plan.folder.done for plan in plans) > 1:
-            return _side_by_side(plans, jobs, bars)
-        summaries = []
-        for each in plans:
-            if each.folder.done:
-                summaries.append(each.folder.summary())
-                continue
-            bar = bars.watch(each)
-            summaries.append(run(_single(each) if jobs > 1 else each, bar))  # the last of several that ran side by side is as they were
+        side_by_side = jobs > 1 and sum(not plan.folder.done for plan in plans) > 1
+        summaries = _side_by_side(plans, jobs, bars, errors) if side_by_side else _in_turn(plans, bars, errors, single=jobs > 1)
+    if errors:
+        failures = [{"run": plans[i].name, "folder": str(plans[i].folder.path), "error": errors[i]} for i in sorted(errors)]
+        raise RunsDivergedError(summaries, failures)
+    return [summary for summary in summaries if summary is not None]
+
+
+def _in_turn(plans: Sequence[Plan], bars: Bars, errors: dict[int, str], *, single: bool) -> list[dict[str, Any] | None]:
+    """Run what is not done, ``single``: with one thread, as side by side. None for runs that diverged, whose errors are noted."""
+    summaries: list[dict[str, Any] | None] = []
+    for index, each in enumerate(plans):
+        if each.folder.done:
+            summaries.append(each.folder.summary())
+            continue
+        bar = bars.watch(each)
+        try:
+            summaries.append(run(_single(each) if single else each, bar))
             bar.end()
-        return summaries
+        except DivergedError as error:
+            errors[index] = str(error)
+            summaries.append(None)
+            bar.end("diverged")
+    return summaries
 
 
 def _single(plan: Plan) -> Plan:
@@ -158,7 +178,8 @@ def _work(config: Config, folder: RunFolder, card: Scorecard | None, chosen: tup
         return None
 
 
-def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars) -> list[dict[str, Any]]:
+def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars, errors: dict[int, str]) -> list[dict[str, Any] | None]:
+    """As `_in_turn`, each run in a process of its own."""
     context = multiprocessing.get_context("spawn")
     messages, stopping = context.Queue(), context.Event()
     watches: dict[int, Bar] = {}
@@ -174,16 +195,20 @@ def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars) -> list[dict[str
                 _tell(messages, watches, plans, bars)
                 for future in ended:
                     index = waiting.pop(future)
-                    if future.result() is None:  # it was interrupted, and the signal to this process may have been lost; an error ends all
+                    try:
+                        interrupted = future.result() is None  # the signal to this process may have been lost
+                    except DivergedError as error:  # any other error ends all
+                        interrupted, errors[index] = False, str(error)
+                    if interrupted:
                         raise KeyboardInterrupt
                     if index in watches:
-                        watches[index].end()
+                        watches[index].end("diverged" if index in errors else "done")
         except BaseException:
             stopping.set()
             for future in waiting:
                 future.cancel()
             raise
-    return [each.folder.summary() for each in plans]
+    return [None if index in errors else each.folder.summary() for index, each in enumerate(plans)]
 
 
 @contextmanager

@@ -31,13 +31,13 @@ from sparring.lab.pixels import Pixels
 from sparring.lab.pooled import MeanPooledForSequenceClassification
 from sparring.lab.tasks.base import Data, UserError
 from sparring.lab.tiny import TinyConfig, character_tokenizer
+from sparring.lab.trust import refusing
 from sparring.lab.wheels import WHEELS as WHEELS
 from sparring.lab.wheels import Wheel as Wheel
 
 PER_TOKEN = ("token", "spelling")
 SCRATCH = tuple(dict.fromkeys((*vision.SCRATCH, *hearing.SCRATCH)))  # trained from nothing
 OWN = {"image": (*vision.SCRATCH[1:], *vision.OFFLINE), "audio": (*hearing.SCRATCH[1:], *hearing.OFFLINE)}  # of one kind alone
-_READERS: dict[str, Any] = {"image": Pixels.from_pretrained, "audio": hearing.load_sounds}
 
 
 class Defaults(NamedTuple):
@@ -71,38 +71,54 @@ def build(
     augment: str | None = None,
     beams: int | None = None,
     max_target_length: int | None = None,
+    trust_remote_code: bool = False,
 ) -> Built:
     """The network with a head for the task's labels; ``layers`` keeps the first ones of a pre-trained encoder, ``pooling="mean"`` puts the
     head on the mean of its tokens. Images are made ``image_size`` wide and high, and ``augment`` says what training does to them.
-    Generated texts have at most ``max_target_length`` tokens, the best of ``beams``."""
+    Generated texts have at most ``max_target_length`` tokens, the best of ``beams``. Code that a model brings along is run with
+    ``trust_remote_code`` only."""
     _quiet()
+    trust = trust_remote_code
     _check_fit(name, data.kind, texts=layers is not None or freeze_embeddings or pooling is not None, images=bool(image_size or augment))
     if data.kind == "image":
-        with _named(name, vision.SCRATCH, vision.OFFLINE):
-            return Built(*vision.build(name, data, _names(data.labels), size=image_size, augment=augment or "off"))
+        with _named(name, vision.SCRATCH, vision.OFFLINE), refusing(name, trust):
+            return Built(*vision.build(name, data, _names(data.labels), trust, size=image_size, augment=augment or "off"))
     if data.kind == "audio":
-        with _named(name, hearing.SCRATCH, hearing.OFFLINE):
-            return Built(*hearing.build(name, data, _names(data.labels)))
+        with _named(name, hearing.SCRATCH, hearing.OFFLINE), refusing(name, trust):
+            return Built(*hearing.build(name, data, _names(data.labels), trust))
     if data.kind == "generation":
-        return _generator(name, data, layers, pooling, freeze_embeddings, beams=beams or 1, max_target_length=max_target_length or 64)
+        settings = {"beams": beams or 1, "max_target_length": max_target_length or 64}
+        return _generator(name, data, layers, pooling, freeze_embeddings, trust, **settings)
     if name == "tiny":
         return _tiny(data)
     if pooling is not None and data.kind in PER_TOKEN:
         raise UserError(f"pooling makes one row of a text, and this task ({data.kind}) has an answer for every token: leave it out")
-    built = _pretrained(name, data, layers, pooling)
+    built = _pretrained(name, data, layers, pooling, trust)
     if freeze_embeddings:
         _freeze_embeddings(built.net)
     return built
 
 
-def load(folder: Path, kind: str) -> Built:
-    """A network saved by a run."""
+def load(folder: Path, kind: str, *, trust_remote_code: bool = False) -> Built:
+    """A network saved by a run. Code that it brings along is run with ``trust_remote_code`` only."""
     _quiet()
     try:
-        tokenizer = _READERS.get(kind, AutoTokenizer.from_pretrained)(folder)
-        return Built(_auto_class(kind).from_pretrained(folder), tokenizer)
+        with refusing(folder, trust_remote_code):
+            net = _auto_class(kind).from_pretrained(folder, trust_remote_code=trust_remote_code)
+            return Built(net, _reader(folder, kind, trust_remote_code))
+    except UserError:
+        raise
     except Exception as error:  # whatever a damaged file makes the libraries raise
         raise UserError(f"{folder}: the model cannot be read: {_first_line(error)}; --fresh runs it again") from None
+
+
+def _reader(folder: Path, kind: str, trust: bool) -> Any:
+    """A tokenizer, or what stands for one."""
+    if kind == "image":
+        return Pixels.from_pretrained(folder)
+    if kind == "audio":
+        return hearing.load_sounds(folder, trust)
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
 
 
 def _quiet() -> None:
@@ -172,7 +188,9 @@ def texts(data: Data) -> list[str]:
     return [sample[field] for sample in data.train for field in fields]
 
 
-def _generator(name: str, data: Data, layers: int | None, pooling: str | None, freeze_embeddings: bool, **settings: int) -> Built:
+def _generator(
+    name: str, data: Data, layers: int | None, pooling: str | None, freeze_embeddings: bool, trust: bool, **settings: int
+) -> Built:
     """An encoder–decoder."""
     if layers is not None or pooling is not None:
         raise UserError("layers and pooling are for encoders; this task's kind is generation, whose models are taken whole")
@@ -180,8 +198,8 @@ def _generator(name: str, data: Data, layers: int | None, pooling: str | None, f
         raise UserError(
             f"{name} is an encoder and cannot generate; expected tiny, or the Hugging Face name or folder of an encoder–decoder"
         )
-    with _named(name, ("tiny",), ()):
-        built = Built(*seq2seq.build(name, texts(data) if name == "tiny" else (), **settings))
+    with _named(name, ("tiny",), ()), refusing(name, trust):
+        built = Built(*seq2seq.build(name, texts(data) if name == "tiny" else (), trust, **settings))
     if freeze_embeddings:
         _freeze_embeddings(built.net)
     return built
@@ -192,12 +210,12 @@ def find(name: str) -> str:
     return str(wheels.find(WHEELS[name], name)) if name in WHEELS else name
 
 
-def _pretrained(name: str, data: Data, layers: int | None, pooling: str | None) -> Built:
-    with _named(name, ("tiny",), tuple(WHEELS)):
+def _pretrained(name: str, data: Data, layers: int | None, pooling: str | None, trust: bool) -> Built:
+    with _named(name, ("tiny",), tuple(WHEELS)), refusing(name, trust):
         path = find(name)
         if not Path(path).exists():
             look_for_hub()
-        config = AutoConfig.from_pretrained(path, **_names(data.labels))
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust, **_names(data.labels))
         if layers is not None:
             n_layers = getattr(config, "num_hidden_layers", 0)
             if not 1 <= layers <= n_layers:
@@ -208,11 +226,12 @@ def _pretrained(name: str, data: Data, layers: int | None, pooling: str | None) 
                     setattr(config, key, value[:layers])  # what a config says of each layer
             config.num_hidden_layers = layers
         words = {"add_prefix_space": True} if data.kind in PER_TOKEN else {}  # byte-level tokenizers: a word is a word wherever it stands
-        tokenizer = AutoTokenizer.from_pretrained(path, **words)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust, **words)
         if pooling == "mean":
-            net: Any = MeanPooledForSequenceClassification.around(path, config)
+            net: Any = MeanPooledForSequenceClassification.around(path, config, trust)
         else:  # another task's head is replaced
-            net = _auto_class(data.kind).from_pretrained(path, config=config, ignore_mismatched_sizes=True)
+            settings: dict[str, Any] = {"config": config, "trust_remote_code": trust}
+            net = _auto_class(data.kind).from_pretrained(path, ignore_mismatched_sizes=True, **settings)
     net = net.float()  # half-precision weights are not for training
     if tokenizer.pad_token is None:  # decoders have none
         tokenizer.pad_token = tokenizer.eos_token

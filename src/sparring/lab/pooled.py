@@ -35,7 +35,7 @@ class MeanPooledForSequenceClassification(PreTrainedModel):
 
     def __init__(self, config: MeanPooledConfig, encoder: PreTrainedModel | None = None) -> None:
         super().__init__(config)
-        self.encoder = AutoModel.from_config(config.inner()) if encoder is None else encoder
+        self.encoder = AutoModel.from_config(config.inner(), trust_remote_code=False) if encoder is None else encoder
         if getattr(self.encoder, "pooler", None) is not None:
             self.encoder.pooler = None  # of the first token
         self.dropout = nn.Dropout(config.dropout)
@@ -43,9 +43,9 @@ class MeanPooledForSequenceClassification(PreTrainedModel):
         self.post_init()
 
     @classmethod
-    def around(cls, path: str, config: PretrainedConfig) -> MeanPooledForSequenceClassification:
-        """A pre-trained encoder's weights and a new head for the config's labels."""
-        encoder = AutoModel.from_pretrained(path, config=config)
+    def around(cls, path: str, config: PretrainedConfig, trust: bool = False) -> MeanPooledForSequenceClassification:
+        """A pre-trained encoder's weights and a new head for the config's labels; ``trust``: code that it brings along may run."""
+        encoder = AutoModel.from_pretrained(path, config=config, trust_remote_code=trust)
         dropout: Any = getattr(config, "classifier_dropout", None)
         dropout = getattr(config, "hidden_dropout_prob", 0.1) if dropout is None else dropout
         return cls(MeanPooledConfig(config.to_dict(), dropout, id2label=config.id2label, label2id=config.label2id), encoder)

@@ -34,12 +34,12 @@ def find_run(path: Path) -> RunFolder:
 
 
 class Predictor:
-    """The best model of a run."""
+    """The best model of a run. Code that it brings along is run with ``trust_remote_code`` only, whatever the run's files say."""
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, *, trust_remote_code: bool = False) -> None:
         self.facts = run.read("data")
         self.kind = self.facts["kind"]
-        self.net, self.reader = models.load(run.model, self.kind)
+        self.net, self.reader = models.load(run.model, self.kind, trust_remote_code=trust_remote_code)
         self.net.eval()
         length = getattr(self.reader, "model_max_length", 0)
         self.encoder = encoder_for(self.kind, self.facts["labels"], self.reader, length, self.facts["top_k"])

@@ -6,6 +6,7 @@ config ─► task ─► encoder ─► network ─► Loop ─► best on dev 
 from __future__ import annotations
 
 import importlib.util
+import math
 import random
 import signal
 import threading
@@ -21,6 +22,7 @@ from accelerate.utils import set_seed
 
 from sparring.lab import models, records
 from sparring.lab.encode import Features, encoder_for
+from sparring.lab.errors import DivergedError
 from sparring.lab.evaluate import Evaluator, Outcome
 from sparring.lab.metrics import pearson
 from sparring.lab.pictures import MOST, picture
@@ -28,6 +30,7 @@ from sparring.lab.plan import Plan
 from sparring.lab.records import Journal
 from sparring.lab.tasks import Sample, UserError
 from sparring.lab.tasks.base import plain
+from sparring.training.divergence import DivergenceError
 from sparring.training.loop import Loop
 from sparring.training.resume import ResumeError
 from sparring.training.schedules import adamw
@@ -93,6 +96,7 @@ class Run:
             augment=config.augment,
             beams=config.beams,
             max_target_length=config.max_target_length,
+            trust_remote_code=config.trust_remote_code,
         )
         assert config.max_length is not None
         length = config.max_length
@@ -132,6 +136,7 @@ class Run:
             forward=self.encoder.forward,
             collate=self.encoder.collate_for_training,
             max_grad_norm=config.max_grad_norm or None,
+            on_divergence=config.on_divergence,
             evaluate=self.dev,
             eval_every=config.eval_every,
             metric=config.metric,
@@ -188,6 +193,8 @@ class Run:
                 record = self.loop.run()
         except ResumeError as error:
             raise UserError(f"{error}; --fresh begins anew") from None
+        except DivergenceError as error:
+            raise DivergedError(f"{self.plan.name}: {error}") from None
         finally:
             if self.board is not None:
                 self.board.close()
@@ -195,6 +202,8 @@ class Run:
         if self.config.test:
             with self.engine.autocast():  # as dev was
                 outcome = Evaluator(self.encoder, self.test, self.judge).outcome(self.built.net)
+            if self.config.on_divergence == "raise" and not math.isfinite(outcome.figures["loss"]):
+                raise DivergedError(f"{self.plan.name}: the loss on test is {outcome.figures['loss']}; look at the test data")
         summary = self._summary(record, outcome)
         if self.engine.is_main_process:
             self._keep(outcome, summary)

@@ -21,9 +21,10 @@ POSITIONS = 512
 SPECIAL = ("<s>", "<pad>", "</s>")
 
 
-def build(name: str, texts: Sequence[str], *, beams: int = 1, max_target_length: int = 64) -> tuple[nn.Module, Any]:
-    """A network by name and its tokenizer; ``texts`` to make one of. How it generates is saved with it, as Hugging Face does."""
-    net, tokenizer = _tiny(texts) if name == "tiny" else _pretrained(name)
+def build(name: str, texts: Sequence[str], trust: bool = False, *, beams: int = 1, max_target_length: int = 64) -> tuple[nn.Module, Any]:
+    """A network by name and its tokenizer; ``texts`` to make one of. How it generates is saved with it, as Hugging Face does.
+    ``trust``: code that it brings along may run."""
+    net, tokenizer = _tiny(texts) if name == "tiny" else _pretrained(name, trust)
     settings: Any = net.generation_config
     settings.num_beams, settings.do_sample, settings.early_stopping = beams, False, beams > 1
     settings.max_new_tokens, settings.max_length = max_target_length, None
@@ -31,10 +32,11 @@ def build(name: str, texts: Sequence[str], *, beams: int = 1, max_target_length:
     return net, tokenizer
 
 
-def _pretrained(name: str) -> tuple[Any, Any]:
+def _pretrained(name: str, trust: bool) -> tuple[Any, Any]:
     if not Path(name).exists():
         look_for_hub()
-    return AutoModelForSeq2SeqLM.from_pretrained(name).float(), AutoTokenizer.from_pretrained(name)
+    net = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=trust)
+    return net.float(), AutoTokenizer.from_pretrained(name, trust_remote_code=trust)
 
 
 def _tiny(texts: Sequence[str]) -> tuple[Any, Any]:

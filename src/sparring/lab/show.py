@@ -39,7 +39,8 @@ def mean_and_spread(values: dict[str, Any] | None) -> str:
     return percent(values["mean"], 2) + (f" ± {percent(values['std'], 2)}" if values["std"] is not None else "")
 
 
-def comparison(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+def comparison(title: str, rows: Sequence[dict[str, Any]], diverged: Sequence[str] = ()) -> Table:
+    """One line a contestant; and one for each run that diverged, by name."""
     metric = rows[0]["metric"].replace("_", " ")
     against = rows[0]["contestant"].split()[0]
     faster = [f"faster than {against}"] if len(rows) > 1 else []
@@ -53,6 +54,7 @@ def comparison(title: str, rows: Sequence[dict[str, Any]]) -> Table:
         )
         for row in rows
     ]
+    cells += [(name, "diverged", *["–"] * (len(columns) - 2)) for name in diverged]
     return table(title, columns, cells)
 
 

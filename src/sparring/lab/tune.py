@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparring.lab.config import OWN, Config, typed
+from sparring.lab.summaries import Summary
 from sparring.lab.tasks import UserError
 
 DELTAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)  # "ranging from 0.05 to 0.5"
@@ -53,6 +54,17 @@ def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
 def describe(point: Config, config: Config) -> str:
     """What a point tries."""
     return " ".join(f"{name}={getattr(point, name)}" for name in OWN if getattr(point, name) != getattr(config, name)) or "as given"
+
+
+def part(points: Sequence[Config], summaries: Sequence[Summary | None]) -> tuple[list[Config], list[Summary], list[Config]]:
+    """Points all of whose runs ended well, the summaries of these, and points of which a run diverged (None among the summaries, which
+    go seed by seed)."""
+    bad = {i % len(points) for i, summary in enumerate(summaries) if summary is None}
+    whole = [summary for i, summary in enumerate(summaries) if summary is not None and i % len(points) not in bad]
+    if not whole:
+        raise UserError("every setting diverged with some seed; try a lower --lr")
+    good = [point for i, point in enumerate(points) if i not in bad]
+    return good, whole, [points[i] for i in sorted(bad)]
 
 
 def best(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -87,8 +87,11 @@ AutoConfig.register(LiteConfig.model_type, LiteConfig)
 AutoModelForImageClassification.register(LiteConfig, LiteForImageClassification)
 
 
-def build(name: str, data: Data, names: dict[str, Any], *, size: int | None = None, augment: str = "off") -> tuple[nn.Module, Pixels]:
-    """A network by name with a head for the labels (``names``), and how it wants its images; ``size``: of their sides."""
+def build(
+    name: str, data: Data, names: dict[str, Any], trust: bool = False, *, size: int | None = None, augment: str = "off"
+) -> tuple[nn.Module, Pixels]:
+    """A network by name with a head for the labels (``names``), and how it wants its images; ``size``: of their sides.
+    ``trust``: code that it brings along may run."""
     if name in SCRATCH:
         pixels = Pixels.of([sample["image"] for sample in data.train], size, augment)
         return AutoModelForImageClassification.from_config(_scratch(name, pixels, names)), pixels
@@ -98,8 +101,9 @@ def build(name: str, data: Data, names: dict[str, Any], *, size: int | None = No
     if not Path(name).exists():
         look_for_hub()
     found, _ = ImageProcessingMixin.get_image_processor_dict(name)
-    config = AutoConfig.from_pretrained(name, **names)
-    net = AutoModelForImageClassification.from_pretrained(name, config=config, ignore_mismatched_sizes=True)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=trust, **names)
+    settings: dict[str, Any] = {"config": config, "trust_remote_code": trust}
+    net = AutoModelForImageClassification.from_pretrained(name, ignore_mismatched_sizes=True, **settings)
     height, width = (size, size) if size else _size(found)
     mean, std = (tuple(found.get(f"image_{what}") or usual) for what, usual in zip(("mean", "std"), IMAGENET, strict=True))
     return net, Pixels(height, width, mean, std, augment)

@@ -56,7 +56,7 @@ class Checkpoints:
         _wait()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one process is one process
-            save(_state(model, optimizer, more), checkpoint_id=part, no_dist=not is_initialized())
+            save(_state(model, optimizer, more), checkpoint_id=part)
         _wait()
         if _first():
             if whole.exists():
@@ -81,9 +81,11 @@ class Checkpoints:
     def load(self, model: nn.Module, optimizer: Optimizer | None = None, *, step: int | None = None, **more: Any) -> int:
         """Model and optimizer go on from the last checkpoint, or from that of a step; returns its step, 0 where there is none.
 
-        ``more``: dicts and tensors as in `save`, filled in place. Gradients are dropped."""
+        ``more``: dicts and tensors as in `save`, filled in place. Gradients are dropped. No code of the checkpoint is run: one that
+        holds more than tensors and plain values is refused with an UntrustedCheckpointError."""
         from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
-        from torch.distributed.checkpoint.state_dict_loader import load
+
+        from sparring.parallel.reader import load
 
         if wrong := [name for name, value in more.items() if not isinstance(value, (dict, Tensor))]:
             raise ValueError(f"{wrong[0]}: expected a dict or a tensor, which can be filled; got {type(more[wrong[0]]).__name__}")
@@ -98,7 +100,7 @@ class Checkpoints:
         state = _state(model, optimizer, more)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            load(state, checkpoint_id=self.path(step), no_dist=not is_initialized())
+            load(state, self.path(step))
         set_model_state_dict(model, state["model"])
         if optimizer is not None:
             set_optimizer_state_dict(model, optimizer, state["optimizer"])

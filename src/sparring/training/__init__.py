@@ -5,7 +5,19 @@
 
 from sparring.training import skip
 from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
+from sparring.training.divergence import DivergenceError
 from sparring.training.revisit import Indexed, RevisitSampler
 from sparring.training.scorecard import CHECK, FIGHT, REST, Scorecard
 
-__all__ = ["CHECK", "FIGHT", "REST", "AdaptiveAccumulation", "ConstantAccumulation", "Indexed", "RevisitSampler", "Scorecard", "skip"]
+__all__ = [
+    "CHECK",
+    "FIGHT",
+    "REST",
+    "AdaptiveAccumulation",
+    "ConstantAccumulation",
+    "DivergenceError",
+    "Indexed",
+    "RevisitSampler",
+    "Scorecard",
+    "skip",
+]

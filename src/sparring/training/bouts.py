@@ -13,6 +13,7 @@ from sparring.linear import LinearLoss
 from sparring.losses import Loss
 from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation
+from sparring.training.divergence import DivergenceMonitor
 from sparring.training.record import Record
 from sparring.training.replicas import Replicas
 from sparring.training.scorecard import CHECK, Scorecard
@@ -33,6 +34,10 @@ class Host(Protocol):
     collate: Callable[[list[Any]], Any] | None
     batch_size: int
     device: torch.device
+
+    @property
+    def monitor(self) -> DivergenceMonitor | None:
+        """Looks for NaN; None where that is a framework's business."""
 
     @property
     def objective(self) -> Loss | LinearLoss:
@@ -75,7 +80,9 @@ class Bouts:
         loop = self.loop
         passes = [loop.skipper.look(self.look, part, batches.cut_part) for part in parts]
         counts = [done.seen.counts() for done in passes]
-        n_all, n_won, mass = loop.replicas.sum([sum(c.n_valid for c in counts), sum(c.n_won for c in counts), sum(c.mass for c in counts)])
+        n_all, n_won, mass, loss = loop.replicas.sum([sum(column) for column in zip(*counts, strict=True)] or [0.0] * 4)
+        if loop.monitor is not None:
+            loop.monitor.batch(parts, [done.seen for done in passes], loss, mass)
         scale = loop.windows.add(n_all=int(n_all), n_masked=int(n_won), mass=mass)
         for done, count, (_, index) in zip(passes, counts, parts, strict=True):
             n_backward = loop.skipper.backward(done, scale, loop.engine.backward)

@@ -26,6 +26,8 @@ from sparring.linear import LinearLoss
 from sparring.losses import Loss, list_losses, make_loss
 from sparring.training import batches
 from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
+from sparring.training.divergence import DivergenceError as DivergenceError
+from sparring.training.divergence import DivergenceMonitor
 from sparring.training.record import Record, figures_of
 from sparring.training.replicas import Replicas, check_engine
 from sparring.training.revisit import RevisitSampler
@@ -82,6 +84,7 @@ class Loop:
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
     max_grad_norm: float | None = 1.0
+    on_divergence: str = "raise"  # a NaN or infinite loss, gradient or weight: raise a DivergenceError, warn once, or ignore
     evaluate: Callable[[nn.Module], dict[str, float] | float] | None = None
     eval_every: int | None = None  # planned batches; None: at the end of every epoch. The end of the run is always looked at
     metric: str | None = None  # of those evaluate returns: the first
@@ -128,6 +131,7 @@ class Loop:
         self.windows = ConstantAccumulation(self.accumulation) if isinstance(self.accumulation, int) else self.accumulation
         self.record = Record()
         self.bouts = Bouts(self)
+        self.monitor = DivergenceMonitor(self, self.on_divergence)
         self.stopping = False
 
     def stop(self) -> None:
@@ -141,6 +145,7 @@ class Loop:
         set_seed(self.seed + self.replicas.rank)
         self.card.forget()  # another run's epochs
         self.windows.reset()
+        self.monitor.reset()
         self.net = self.engine.prepare_model(self.model, evaluation_mode=True)
         self.replicas.same([*self.model.parameters(), *self.model.buffers()])
         self.objective.to(self.device)
@@ -196,6 +201,7 @@ class Loop:
         through = (self.sampler.epoch + 1) * self.sampler.n_planned
         if self.windows.n_micro:
             self._step(through)
+        self.monitor.settle()
         self._follow(through)
         self.card.sync()
         self._tick()
@@ -228,9 +234,11 @@ class Loop:
         }
         self.replicas.sum_gradients(self.model.parameters())
         self.windows.close(self.model.parameters())
+        norm = None
         if self.max_grad_norm is not None:
-            self.engine.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+            norm = self.engine.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.stepper.step()
+        self.monitor.update(n_done, norm)
         self.stepper.zero_grad()
         window = self.record.stepped()
         self._follow(n_done)
@@ -265,7 +273,8 @@ class Loop:
 
     def _save(self, position: int) -> None:
         began = time.perf_counter()
-        resume.save(self, position)
+        if self.monitor.can_save():
+            resume.save(self, position)
         now = time.perf_counter()
         self.save_due = now + max(self.save_seconds or 0.0, 20 * (now - began))
 
@@ -280,6 +289,7 @@ class Loop:
     def _evaluate(self) -> None:
         """On every process, with the first one's buffers; the first one's figures count."""
         assert self.evaluate is not None
+        self.monitor.settle()
         self.replicas.same(self.model.buffers())
         self.model.eval()
         figures = self.replicas.first(figures_of(self.evaluate(self.net)))
@@ -291,6 +301,7 @@ class Loop:
         if self.record.evaluated(entry, figures[name] if self.greater_is_better else -figures[name]) and self.load_best:
             self.best = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
         self._say(entry)
+        self.monitor.evaluation(figures, name)
         self.record.done = self.patience is not None and self.record.since_best() >= self.patience
 
     def _report(self) -> None:

@@ -22,7 +22,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """What the hub was asked for. It has nothing until ``serve`` is called."""
     calls: Asked = []
 
-    def load_dataset(name: str, config: str | None = None, revision: str | None = None) -> Any:
+    def load_dataset(name: str, config: str | None = None, revision: str | None = None, *, trust_remote_code: bool) -> Any:
+        assert not trust_remote_code
         calls.append((name, config, revision))
         raise ConnectionError("Couldn't reach the hub\nand more lines")
 
@@ -36,7 +37,8 @@ def serve(monkeypatch: pytest.MonkeyPatch, calls: Asked, features: dict[str, Any
         {name: datasets.Dataset.from_list(rows, features=datasets.Features(features)) for name, rows in splits.items()}
     )
 
-    def load_dataset(name: str, config: str | None = None, revision: str | None = None) -> Any:
+    def load_dataset(name: str, config: str | None = None, revision: str | None = None, *, trust_remote_code: bool) -> Any:
+        assert not trust_remote_code
         calls.append((name, config, revision))
         return found
 

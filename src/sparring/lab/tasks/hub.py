@@ -22,7 +22,7 @@ def load_hub(name: str, config: str | None = None, revision: str | None = None) 
     except ImportError:
         raise MissingDataError(f"{name}: reading from the Hugging Face hub needs the datasets library: pip install datasets") from None
     try:
-        found = datasets.load_dataset(name, config, revision=revision)
+        found = datasets.load_dataset(name, config, revision=revision, trust_remote_code=False)  # datasets 3 would ask
     except Exception as error:  # whatever the hub, the network or the data set's own form raises
         reason = " ".join(str(error).split())[:400] or type(error).__name__
         if not reachable:
