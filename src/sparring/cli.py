@@ -203,7 +203,8 @@ def _rows(options: argparse.Namespace, plans: Sequence[Plan]) -> list[dict[str, 
         raise UserError(f"jobs must be at least 1, got {options.jobs}")
     if options.fresh:
         remove([plan.folder for plan in plans], cpu=plans[0].config.device == "cpu")
-    return rows_of(run_all(plans, options.jobs, show.console(stderr=True)), str(plans[0].config.metric))
+    summaries = run_all(plans, options.jobs, show.console(stderr=True), anyway=options.resume_anyway)
+    return rows_of(summaries, str(plans[0].config.metric))
 
 
 def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, plans: Sequence[Plan]) -> None:

@@ -300,7 +300,7 @@ def _parse(types: list[str], value: Any) -> Any:
         if kind in types:
             try:
                 number = float(value)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 continue
             if math.isfinite(number) and (kind == "float" or number == int(number)):
                 return int(number) if kind == "int" else number
@@ -316,7 +316,7 @@ def _toml(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path}: not TOML: {error}") from None
     values = {name.replace("-", "_"): value for name, value in values.items()}
     if unknown := [name for name in values if name not in TYPES]:

@@ -37,6 +37,7 @@ class Predictor:
     def __init__(self, run: RunFolder) -> None:
         self.facts = run.read("data")
         self.kind = self.facts["kind"]
+        run.verify()
         self.net, self.reader = models.load(run.model, self.kind)
         self.net.eval()
         length = getattr(self.reader, "model_max_length", 0)

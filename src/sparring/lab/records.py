@@ -9,7 +9,7 @@ runs/TASK/CONTESTANT-MODEL-DIGEST/seed-0/
     evaluations.jsonl    a line for each look at dev, with the histogram of margins
     checkpoint.pt        while it is under way
     predictions.jsonl    the test samples as the best model sees them
-    summary.json         the result; it is there when the run is done
+    summary.json         the result, and checksums of the model; it is there when the run is done
     model/               the best model in Hugging Face form
 """
 
@@ -20,18 +20,16 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from sparring.files import CheckpointWarning, changed_file, file_digest, file_names, sweep, written_beside
 from sparring.lab.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows: no lock
-    fcntl = None  # type: ignore[assignment]
+from sparring.lab.lock import alone as alone
+from sparring.lab.shapes import FILES, LINES, WHOLE, check_prediction, is_count, object_of, parse
 
 PACKAGES = ("sparring", "torch", "entmax", "accelerate", "transformers", "tokenizers", "scikit-learn", "seqeval", "pycountry", "numpy")
 
@@ -39,9 +37,9 @@ PACKAGES = ("sparring", "torch", "entmax", "accelerate", "transformers", "tokeni
 def write(path: Path, text: str) -> None:
     """Beside, then renamed: a file is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    sweep(path.parent, path.name)
+    with written_beside(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def plain(value: Any) -> Any:
@@ -65,12 +63,25 @@ def _line(row: Any) -> str:
     return json.dumps(plain(row), ensure_ascii=False) + "\n"
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a journal; one that a kill cut short is left out."""
-    if not path.exists():
+def read_lines(path: Path, check: Callable[[Any], None] | None = None) -> list[Any]:
+    """The whole lines of a journal; a last one that a kill cut short is left out.
+
+    Raises UserError for a line that is no JSON or that ``check`` refuses with a ValueError.
+    """
+    try:
+        *lines, _ = path.read_bytes().split(b"\n")  # a text may hold separators that splitlines would take for line ends
+    except FileNotFoundError:
         return []
-    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # a text may hold separators that splitlines would take for line ends
-    return [json.loads(line) for line in lines]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = parse(line.decode("utf-8"))
+            if check is not None:
+                check(row)
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: {error}; remove this line, or run it again with --fresh") from None
+        rows.append(row)
+    return rows
 
 
 class Journal:
@@ -82,29 +93,22 @@ class Journal:
 
     def add(self, row: dict[str, Any]) -> None:
         if not self.opened:
-            earlier = read_lines(self.path)
+            if not self.path.parent.is_dir():
+                raise _removed(self.path.parent)
+            has_key = object_of({self.key: is_count})
+            earlier = read_lines(self.path, lambda old: has_key(old, WHOLE))
             write_lines(self.path, [old for old in earlier if old[self.key] < row[self.key]])
             self.opened = True
-        with self.path.open("a", encoding="utf-8") as file:
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)  # without O_CREAT: the earlier lines must be there
+        except FileNotFoundError:
+            raise _removed(self.path) from None
+        with open(descriptor, "a", encoding="utf-8") as file:
             file.write(_line(row))
 
 
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Two processes must not write the same run; the other processes of one distributed run may. A lock dies with its process."""
-    if fcntl is None or os.environ.get("RANK", "0") != "0":
-        yield
-        return
-    path.mkdir(parents=True, exist_ok=True)
-    with (path / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{path}: another process is at work on this run; wait for it, or give another --out") from None
-        try:
-            yield
-        finally:
-            (path / "lock").unlink(missing_ok=True)
+def _removed(path: Path) -> UserError:
+    return UserError(f"{path}: removed while its run was under way; the same command begins anew")
 
 
 class RunFolder:
@@ -125,16 +129,47 @@ class RunFolder:
         """``summary``, ``data`` or ``machine``."""
         path = self.path / f"{name}.json"
         try:
-            return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+            value: dict[str, Any] = parse(path.read_text(encoding="utf-8"))
+            FILES[name](value, WHOLE)
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({error}); --fresh runs it again") from None
+        return value
 
-    def lines(self, name: str) -> list[dict[str, Any]]:
-        """``steps``, ``epochs``, ``evaluations`` or ``predictions``."""
-        return read_lines(self.path / f"{name}.jsonl")
+    def lines(self, name: str, kind: str | None = None) -> list[dict[str, Any]]:
+        """``steps``, ``epochs``, ``evaluations`` or ``predictions``, these with the fields of a ``kind`` of task."""
+
+        def check(row: Any) -> None:
+            LINES[name](row, WHOLE)
+            if kind is not None:
+                check_prediction(kind, row)
+
+        return read_lines(self.path / f"{name}.jsonl", check)
 
     def summary(self) -> dict[str, Any]:
         return self.read("summary")
+
+    def check_whole(self) -> None:
+        """Raise UserError where files are missing that a run writes: somebody removed them meanwhile."""
+        for name in ("config.toml", "machine.json", "data.json", "steps.jsonl", "epochs.jsonl", "evaluations.jsonl"):
+            if not (self.path / name).exists():
+                raise _removed(self.path / name)
+
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the files that predictions are made with, by their path in the folder."""
+        names = ["data.json", *(f"model/{name}" for name in file_names(self.model))]
+        return {name: file_digest(self.path / name) for name in names}
+
+    def verify(self) -> None:
+        """Raise UserError unless the model is as the run left it; warn where an earlier version left no checksums."""
+        checksums = self.summary().get("checksums")
+        if checksums is None:
+            message = f"{self.path}: its summary.json has no checksums, so the model cannot be verified"
+            warnings.warn(message, CheckpointWarning, stacklevel=2)
+            return
+        further = [name for name in file_names(self.model) if f"model/{name}" not in checksums]
+        problem = f"model/{further[0]} is not the run's" if further else changed_file(self.path, checksums)
+        if problem is not None:
+            raise UserError(f"{self.path}: cannot be read ({problem}); --fresh runs it again")
 
 
 def find_runs(path: Path) -> list[RunFolder]:

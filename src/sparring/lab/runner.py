@@ -28,8 +28,9 @@ from sparring.lab.plan import Plan
 from sparring.lab.records import Journal
 from sparring.lab.tasks import Sample, UserError
 from sparring.lab.tasks.base import plain
+from sparring.training import checkpoint
 from sparring.training.loop import Loop
-from sparring.training.resume import ResumeError
+from sparring.training.resume import ANYWAY, ResumeError
 from sparring.training.schedules import adamw
 from sparring.training.speed import find_speed
 
@@ -140,6 +141,7 @@ class Run:
             folder=self.path,
             save_every=config.save_every,
             save_seconds=30.0 if config.save_every is None else None,
+            resume=ANYWAY if self.plan.anyway else True,
             seed=config.seed,
             log=self._log,
             log_step=self._log_step,
@@ -187,7 +189,8 @@ class Run:
             with _stopping(self.loop, alone=self.engine.num_processes == 1):
                 record = self.loop.run()
         except ResumeError as error:
-            raise UserError(f"{error}; --fresh begins anew") from None
+            deliberately = ", --resume-anyway goes on with what is set now" if error.settings else ""
+            raise UserError(f"{error.reason}; --fresh begins anew{deliberately}") from None
         finally:
             if self.board is not None:
                 self.board.close()
@@ -247,15 +250,17 @@ class Run:
 
     def _keep(self, outcome: Outcome | None, summary: dict[str, Any]) -> None:
         """The summary comes last: where it is, everything is."""
+        self.plan.folder.check_whole()
         net: Any = self.built.net
         net.save_pretrained(self.plan.folder.model)
         if self.built.tokenizer is not None:
             self.built.tokenizer.save_pretrained(self.plan.folder.model)
         if outcome is not None:
             records.write_lines(self.path / "predictions.jsonl", self._lines(outcome))
+        summary["checksums"] = self.plan.folder.checksums()
         records.write_json(self.path / "summary.json", summary)
-        for name in ("checkpoint.pt", "checkpoint-previous.pt"):
-            (self.path / name).unlink(missing_ok=True)
+        self.plan.folder.check_whole()
+        checkpoint.remove(self.path)
 
     def _lines(self, outcome: Outcome) -> Iterator[dict[str, Any]]:
         """The test samples and what was made of them; the hardest with a picture, where there is something to look at."""

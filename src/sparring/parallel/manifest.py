@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from sparring.files import changed_file, file_digest, file_names, written_beside
+from sparring.files import changed_file, file_digest, file_names
 from sparring.parallel.wire import is_initialized
 
 NAME = "manifest.json"
@@ -25,8 +25,7 @@ def write(folder: Path) -> None:
     shares = _gather({name: file_digest(folder / name) for name in _share(names)})
     if _rank() == 0:
         digests = {name: digest for share in shares for name, digest in share.items()}
-        with written_beside(folder / NAME) as part:
-            part.write_text(_text(digests), encoding="utf-8")
+        (folder / NAME).write_text(_text(digests), encoding="utf-8")  # the folder is renamed when it is whole
 
 
 def verify(folder: Path) -> str | None:

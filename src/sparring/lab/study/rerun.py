@@ -76,15 +76,15 @@ class Rerun:
             found.setdefault((entry.plan.task.name, entry.plan.config.model), []).append(entry)
         return {task if len({t for t, _ in found}) == len(found) else f"{task}, {model}": each for (task, model), each in found.items()}
 
-    def run(self, jobs: int, console: Console, *, fresh: bool = False) -> Results:
+    def run(self, jobs: int, console: Console, *, fresh: bool = False, anyway: bool = False) -> Results:
         """Every run that is not there yet (``fresh``: all of them), then those that build on them."""
         self._begin(self.entries, fresh)
-        run_all([entry.plan for entry in self.entries], jobs, console)
+        run_all([entry.plan for entry in self.entries], jobs, console, anyway=anyway)
         entries = list(self.entries)
         if self.study.then is not None:
             entries += (further := self.study.then(self.entries))
             self._begin(further, fresh)
-            run_all([entry.plan for entry in further], jobs, console)
+            run_all([entry.plan for entry in further], jobs, console, anyway=anyway)
         records = [record(entry.plan.folder, self.study.name, entry.method, self.study.curves) for entry in entries]
         return Results(self.study.name, records, self.words)
 
@@ -237,7 +237,7 @@ def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | Non
         return None
     if _n_todo(rerun):
         print(f"{study.name}: {_n_todo(rerun)} runs to do, {_time(rerun, options.jobs)}", file=sys.stderr)
-    return rerun.run(options.jobs, show.console(stderr=True), fresh=options.fresh)
+    return rerun.run(options.jobs, show.console(stderr=True), fresh=options.fresh, anyway=options.resume_anyway)
 
 
 def _give(study: Study, results: Results, options: Any) -> dict[str, Any]:
