@@ -17,6 +17,7 @@ from sparring.cli import main
 from sparring.files import CheckpointWarning
 from sparring.lab.config import Config
 from sparring.lab.errors import UserError
+from sparring.lab.jobs import remove
 from sparring.lab.plan import open_task, plan
 from sparring.lab.predict import Predictor, find_run
 from sparring.lab.records import Journal, RunFolder
@@ -47,7 +48,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("kinds")
-    for kind in ("token", "multi-label", "spelling"):
+    for kind in ("token", "multi-label"):
         many = "multilabel-" if kind == "multi-label" else ""
         train(out, *small(kind), [f"{many}softmax", f"{many}as-softmax"], epochs=1)
     return out
@@ -168,7 +169,7 @@ def test_broken_runs_by_command(digits: Path, tmp_path: Path, capsys: pytest.Cap
     ]
     assert [main(command) for command in commands] == [0] * 4
     files = sorted(path for name in NAMES for path in copied.rglob(name))
-    for i in range(12 * FACTOR):
+    for i in range(8 * FACTOR):
         path = draw.choice([path for path in files if path.name == "summary.json"] if i % 2 else files)
         whole = path.read_bytes()
         break_file(path, draw)
@@ -247,9 +248,8 @@ def test_a_broken_line_is_named_and_a_torn_last_one_dropped(tmp_path: Path) -> N
         with pytest.raises(UserError, match=r"steps.jsonl:2: .*remove this line, or run it again with --fresh") as error:
             RunFolder(tmp_path).lines("steps")
         assert problem in str(error.value)
-        if "epoch" not in problem:  # to go on, the number of the step is enough
-            with pytest.raises(UserError, match=r"steps.jsonl:2: "):
-                Journal(path).add({**row, "step": 2})
+        with pytest.raises(UserError, match=r"steps.jsonl:2: .*; --fresh begins it anew"):
+            Journal(path).add({**row, "step": 2})
 
 
 class Stop:
@@ -287,8 +287,12 @@ def test_what_is_deleted_in_mid_run_is_an_error(deleted: str, at: int, tmp_path:
         run(made, Stop(at, delete))
     assert not made.folder.done
     assert not list(tmp_path.rglob("*.part"))
+    if deleted == "steps.jsonl" and at > 2:  # a checkpoint would go on, but the lines before it are lost
+        with pytest.raises(UserError, match=r"steps.jsonl: .*--fresh begins it anew"):
+            run(made)
+        remove([made.folder], cpu=True)
     assert run(made)["epochs"] == 2
-    made.folder.check_whole()
+    assert [line["step"] for line in made.folder.lines("steps")] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", ["steps.jsonl", "epochs.jsonl", "evaluations.jsonl", "checkpoint.pt"])
@@ -301,7 +305,7 @@ def test_an_unfinished_run_with_broken_files(name: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     shutil.copytree(made.folder.path, kept)
     draw = random.Random(name)
-    for _ in range(4 * FACTOR):
+    for _ in range(2 * FACTOR):
         path = made.folder.path / name
         if name.endswith(".pt"):
             path.write_bytes(path.read_bytes()[: draw.randrange(path.stat().st_size)])
@@ -310,6 +314,7 @@ def test_an_unfinished_run_with_broken_files(name: str, tmp_path: Path) -> None:
         if survives(lambda: _again(made)):
             assert made.folder.summary()["checksums"] == whole["checksums"]
             assert made.folder.summary()["test"] == whole["test"]
+            assert [line["step"] for line in made.folder.lines("steps")] == [1, 2, 3, 4]
         shutil.rmtree(made.folder.path)
         shutil.copytree(kept, made.folder.path)
 

@@ -32,6 +32,8 @@ from sparring.lab.lock import alone as alone
 from sparring.lab.shapes import FILES, LINES, WHOLE, check_prediction, is_count, object_of, parse
 
 PACKAGES = ("sparring", "torch", "entmax", "accelerate", "transformers", "tokenizers", "scikit-learn", "seqeval", "pycountry", "numpy")
+REMOVE_OR_RERUN = "remove this line, or run it again with --fresh"
+BEGIN_ANEW = "--fresh begins it anew"  # of a run under way, whose checkpoint knows how many lines there are
 
 
 def write(path: Path, text: str) -> None:
@@ -63,7 +65,7 @@ def _line(row: Any) -> str:
     return json.dumps(plain(row), ensure_ascii=False) + "\n"
 
 
-def read_lines(path: Path, check: Callable[[Any], None] | None = None) -> list[Any]:
+def read_lines(path: Path, check: Callable[[Any], None] | None = None, advice: str = REMOVE_OR_RERUN) -> list[Any]:
     """The whole lines of a journal; a last one that a kill cut short is left out.
 
     Raises UserError for a line that is no JSON or that ``check`` refuses with a ValueError.
@@ -79,7 +81,7 @@ def read_lines(path: Path, check: Callable[[Any], None] | None = None) -> list[A
             if check is not None:
                 check(row)
         except ValueError as error:
-            raise UserError(f"{path}:{number}: {error}; remove this line, or run it again with --fresh") from None
+            raise UserError(f"{path}:{number}: {error}; {advice}") from None
         rows.append(row)
     return rows
 
@@ -91,13 +93,12 @@ class Journal:
         self.path, self.key = path, key
         self.opened = False
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: dict[str, Any], n_before: int | None = None) -> None:
+        """Append a line. ``n_before``: how many there should be before it; lines that are missing are an error."""
         if not self.opened:
             if not self.path.parent.is_dir():
                 raise _removed(self.path.parent)
-            has_key = object_of({self.key: is_count})
-            earlier = read_lines(self.path, lambda old: has_key(old, WHOLE))
-            write_lines(self.path, [old for old in earlier if old[self.key] < row[self.key]])
+            write_lines(self.path, self._earlier(row, n_before))
             self.opened = True
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)  # without O_CREAT: the earlier lines must be there
@@ -106,9 +107,27 @@ class Journal:
         with open(descriptor, "a", encoding="utf-8") as file:
             file.write(_line(row))
 
+    def _earlier(self, row: dict[str, Any], n_before: int | None) -> list[dict[str, Any]]:
+        check = LINES.get(self.path.stem, object_of({self.key: is_count}))
+        lines = read_lines(self.path, lambda line: check(line, WHOLE), BEGIN_ANEW)
+        if n_before is None:
+            return [line for line in lines if line[self.key] < row[self.key]]
+        self._check_length(min(len(lines), n_before), n_before)
+        return lines[:n_before]
+
+    def check(self, n_lines: int) -> None:
+        """Raise UserError unless it has so many lines."""
+        if not self.path.exists():
+            raise _removed(self.path)
+        self._check_length(self.path.read_bytes().count(b"\n"), n_lines)
+
+    def _check_length(self, n_lines: int, expected: int) -> None:
+        if n_lines != expected:
+            raise UserError(f"{self.path}: {n_lines} lines where the run wrote {expected}; {BEGIN_ANEW}")
+
 
 def _removed(path: Path) -> UserError:
-    return UserError(f"{path}: removed while its run was under way; the same command begins anew")
+    return UserError(f"{path}: removed while its run was under way; {BEGIN_ANEW}")
 
 
 class RunFolder:
@@ -150,7 +169,7 @@ class RunFolder:
 
     def check_whole(self) -> None:
         """Raise UserError where files are missing that a run writes: somebody removed them meanwhile."""
-        for name in ("config.toml", "machine.json", "data.json", "steps.jsonl", "epochs.jsonl", "evaluations.jsonl"):
+        for name in ("config.toml", "machine.json", "data.json"):
             if not (self.path / name).exists():
                 raise _removed(self.path / name)
 

@@ -152,20 +152,31 @@ class Run:
     # ------------------------------------------------------------ while it runs
 
     def _log_step(self, entry: dict[str, Any]) -> None:
-        self.journals["steps"].add(entry)
+        self.journals["steps"].add(entry, self._n_lines()["steps"] - 1)
         self._draw("train", entry["step"], {name: value for name, value in entry.items() if name not in ("step", "epoch")})
         if self.watch is not None and self.watch.step(entry):
             self.loop.stop()
 
     def _log(self, entry: dict[str, Any]) -> None:
         if "value" not in entry:  # an epoch
-            self.journals["epochs"].add(entry)
+            self.journals["epochs"].add(entry, self._n_lines()["epochs"] - 1)
             return
         assert self.dev.last is not None
-        self.journals["evaluations"].add({**entry, "margins": self.dev.last.histogram})
+        self.journals["evaluations"].add({**entry, "margins": self.dev.last.histogram}, self._n_lines()["evaluations"] - 1)
         self._draw("dev", entry["step"], self.dev.last.figures)
         if self.watch is not None:
             self.watch.evaluation(entry)
+
+    def _n_lines(self) -> dict[str, int]:
+        """Lines that the journals should have by now."""
+        record = self.loop.record
+        return {"steps": int(record.totals["n_updates"]), "epochs": len(record.epochs), "evaluations": len(record.evaluations)}
+
+    def _check_folder(self) -> None:
+        """Raise UserError where somebody has removed files of the run, or lines."""
+        self.plan.folder.check_whole()
+        for name, n_lines in self._n_lines().items():
+            self.journals[name].check(n_lines)
 
     def _draw(self, group: str, step: int, figures: dict[str, Any]) -> None:
         """Events for TensorBoard; those that a killed run wrote after its last checkpoint are purged."""
@@ -250,7 +261,7 @@ class Run:
 
     def _keep(self, outcome: Outcome | None, summary: dict[str, Any]) -> None:
         """The summary comes last: where it is, everything is."""
-        self.plan.folder.check_whole()
+        self._check_folder()
         net: Any = self.built.net
         net.save_pretrained(self.plan.folder.model)
         if self.built.tokenizer is not None:
@@ -259,7 +270,7 @@ class Run:
             records.write_lines(self.path / "predictions.jsonl", self._lines(outcome))
         summary["checksums"] = self.plan.folder.checksums()
         records.write_json(self.path / "summary.json", summary)
-        self.plan.folder.check_whole()
+        self._check_folder()
         checkpoint.remove(self.path)
 
     def _lines(self, outcome: Outcome) -> Iterator[dict[str, Any]]:

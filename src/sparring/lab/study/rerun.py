@@ -19,7 +19,7 @@ from sparring.lab.records import plain, write, write_json
 from sparring.lab.study import page, scales
 from sparring.lab.study.estimate import estimate, words
 from sparring.lab.study.listings import LISTINGS
-from sparring.lab.study.results import Results, read_results, record, write_results
+from sparring.lab.study.results import Results, made_from, read_results, record, write_results
 from sparring.lab.study.studies import STUDIES, Entry, Study, base_config, entries_of, find_study, stem
 from sparring.lab.tables import Sheet
 from sparring.lab.tasks import UserError, Where, get_task
@@ -203,7 +203,8 @@ def paper(options: Any, flags: dict[str, Any]) -> None:
             print(f"{study.name}: left out ({error})", file=sys.stderr)
             continue
         if results is not None:
-            outputs.append(_give(study, results, options))
+            with made_from(Path(options.records) if options.records else None):
+                outputs.append(_give(study, results, options))
     if options.json and outputs:
         print(json.dumps(plain(outputs if every else outputs[0]), indent=2, ensure_ascii=False))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,17 @@ def read_results(path: Path) -> Results:
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: no records of a study ({error}); sparring paper writes them with --save") from None
     return Results(head["study"], records, head["words"])
+
+
+@contextmanager
+def made_from(path: Path | None) -> Iterator[None]:
+    """Name the file where its records, each of the right shape, do not make a table together: a method or a task is missing.
+
+    None: they are of runs that were just made, and an error is one of this program."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if path is None:
+            raise
+        words = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path}: no table or figure can be made of these records ({words}); --save writes them anew") from error
