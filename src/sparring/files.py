@@ -14,7 +14,7 @@ BLOCK = 1 << 20
 
 
 class CheckpointWarning(UserWarning):
-    """A damaged checkpoint was left for the one before it."""
+    """Something a user should know of a checkpoint: it is damaged and was left for the one before it, say."""
 
 
 @contextmanager

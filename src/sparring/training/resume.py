@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparring.delta import DeltaSchedule
+from sparring.files import CheckpointWarning
 from sparring.training import checkpoint
 from sparring.training.identity import UNCHANGEABLE, differences, identity
 
@@ -33,7 +34,7 @@ class ResumeError(ValueError):
         super().__init__(f"{reason}; use another folder, or resume=False to start anew{deliberately}")
 
 
-class ResumeWarning(UserWarning):
+class ResumeWarning(CheckpointWarning):
     """A run goes on with other settings than it was begun with, because resume="anyway" says so."""
 
 
