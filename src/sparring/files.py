@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written beside and renamed, swept after a kill, and verified by SHA-256."""
+"""Files that are complete or absent: written beside and renamed, swept after a kill, verified by SHA-256."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def sweep(folder: Path, name: str | None = None, *, running: bool = False) -> No
     Args:
         folder: Where to look. Folders below it are left alone.
         name: Remove only parts of the file with this name.
-        running: Also remove parts of processes that are running. Only for a caller that holds the folder's lock:
-            a process with this number is then another one, which got the number of the dead one.
+        running: Also remove parts of processes that are running. Only for a caller that holds the folder's
+            lock: a process with this number is then another one, which got the number of the dead one.
     """
     if not folder.is_dir():
         return

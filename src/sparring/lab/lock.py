@@ -22,10 +22,10 @@ NAME = "lock"
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold the lock of a run folder, which is made where it is missing, and sweep what a killed process left in it.
+    """Hold the lock of a run folder, made if it is missing, and sweep what killed processes left in it.
 
-    The operating system releases the lock when its process ends, however it ends. The other processes of one distributed
-    run go on without it: the first one holds it for all.
+    The operating system releases the lock when its process ends, however it ends. The other processes of one
+    distributed run go on without it: the first one holds it for all.
     """
     if fcntl is None or os.environ.get("RANK", "0") != "0":
         yield
@@ -35,13 +35,13 @@ def alone(path: Path) -> Iterator[None]:
         sweep(path, running=True)
         yield
     finally:
-        if _is_file_at(file, path / NAME):  # not another one's, made after this one's was removed with the folder
+        if _is_file_at(file, path / NAME):  # and not one that another process made after this one was removed
             (path / NAME).unlink()
         file.close()
 
 
 def _take(path: Path) -> IO[Any]:
-    """Open and lock the file. Its holder removes it, so the lock counts only while the file is still in its place."""
+    """Open and lock the file. Its holder removes it, so a lock counts only while the file is in its place."""
     while True:
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,8 @@ def _take(path: Path) -> IO[Any]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise UserError(f"{path}: another process is at work on this run; wait for it, or give another --out") from None
+            advice = "wait for it, or give another --out"
+            raise UserError(f"{path}: another process is at work on this run; {advice}") from None
         except BaseException:
             file.close()
             raise
@@ -71,9 +72,9 @@ def _is_file_at(file: IO[Any], path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Delete a folder that no other process is at work on. The lock goes last, so nobody starts a run in half a folder."""
+    """Delete a folder that no other process is at work on. The lock goes last."""
     with alone(path):
-        for child in sorted(path.iterdir(), key=lambda child: child.name != "summary.json"):  # what says that it is done
+        for child in sorted(path.iterdir(), key=lambda child: child.name != "summary.json"):  # it says "done"
             if child.name == NAME:
                 continue
             if child.is_dir() and not child.is_symlink():

@@ -32,7 +32,7 @@ from sparring.lab.lock import alone as alone
 from sparring.lab.shapes import FILES, LINES, WHOLE, check_prediction, is_count, object_of, parse
 
 PACKAGES = ("sparring", "torch", "entmax", "accelerate", "transformers", "tokenizers", "scikit-learn", "seqeval", "pycountry", "numpy")
-REMOVE_OR_RERUN = "remove this line, or run it again with --fresh"
+ADVICE = "remove this line, or run it again with --fresh"
 BEGIN_ANEW = "--fresh begins it anew"  # of a run under way, whose checkpoint knows how many lines there are
 
 
@@ -65,13 +65,13 @@ def _line(row: Any) -> str:
     return json.dumps(plain(row), ensure_ascii=False) + "\n"
 
 
-def read_lines(path: Path, check: Callable[[Any], None] | None = None, advice: str = REMOVE_OR_RERUN) -> list[Any]:
+def read_lines(path: Path, check: Callable[[Any], None] | None = None, advice: str = ADVICE) -> list[Any]:
     """The whole lines of a journal; a last one that a kill cut short is left out.
 
     Raises UserError for a line that is no JSON or that ``check`` refuses with a ValueError.
     """
     try:
-        *lines, _ = path.read_bytes().split(b"\n")  # a text may hold separators that splitlines would take for line ends
+        *lines, _ = path.read_bytes().split(b"\n")  # splitlines would take more for a line end
     except FileNotFoundError:
         return []
     rows = []
@@ -94,14 +94,14 @@ class Journal:
         self.opened = False
 
     def add(self, row: dict[str, Any], n_before: int | None = None) -> None:
-        """Append a line. ``n_before``: how many there should be before it; lines that are missing are an error."""
+        """Append a line. ``n_before``: how many there should be before it; fewer are an error."""
         if not self.opened:
             if not self.path.parent.is_dir():
                 raise _removed(self.path.parent)
             write_lines(self.path, self._earlier(row, n_before))
             self.opened = True
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)  # without O_CREAT: the earlier lines must be there
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)  # not O_CREAT: there are earlier lines
         except FileNotFoundError:
             raise _removed(self.path) from None
         with open(descriptor, "a", encoding="utf-8") as file:
@@ -155,7 +155,7 @@ class RunFolder:
         return value
 
     def lines(self, name: str, kind: str | None = None) -> list[dict[str, Any]]:
-        """``steps``, ``epochs``, ``evaluations`` or ``predictions``, these with the fields of a ``kind`` of task."""
+        """``steps``, ``epochs``, ``evaluations`` or ``predictions``; ``kind``: of the task that these are for."""
 
         def check(row: Any) -> None:
             LINES[name](row, WHOLE)
@@ -179,7 +179,7 @@ class RunFolder:
         return {name: file_digest(self.path / name) for name in names}
 
     def verify(self) -> None:
-        """Raise UserError unless the model is as the run left it; warn where an earlier version left no checksums."""
+        """Raise UserError unless the model is as the run left it; warn where there are no checksums."""
         checksums = self.summary().get("checksums")
         if checksums is None:
             message = f"{self.path}: its summary.json has no checksums, so the model cannot be verified"

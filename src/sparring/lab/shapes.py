@@ -6,7 +6,7 @@ A check takes a value and the place it has in its file, and raises `ShapeError` 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparring.lab.tasks.base import KINDS
@@ -25,7 +25,7 @@ class ShapeError(ValueError):
 
 
 def parse(text: str) -> Any:
-    """JSON, with null for NaN and infinities, and with "?" for half of a surrogate pair. Raises ValueError."""
+    """JSON, with null for NaN and infinities, and "?" for half of a surrogate pair. Raises ValueError."""
     try:
         value = json.loads(text, parse_constant=lambda _: None)
         if "\\ud" in text.lower():  # what is no character could not be written again
@@ -118,10 +118,11 @@ def either(one: Check, other: Check) -> Check:
 WHOLE = "the content"
 _FIGURES = object_of({}, or_null(is_number))
 _TEXTS = list_of(is_text)
-_COUNTS = ("best_step", "epochs", "n_forward", "n_backward", "n_updates", "n_rows", "n_won", "seconds", "cpu_seconds", "won_share")
+_COUNTS = ("best_step", "epochs", "n_forward", "n_backward", "n_updates", "n_rows", "n_won")
+_NUMBERS = (*_COUNTS, "seconds", "cpu_seconds", "won_share")
 _RESULT: dict[str, Check] = {
     **dict.fromkeys(("task", "contestant", "model", "metric"), is_text),
-    **dict.fromkeys(_COUNTS, is_number),
+    **dict.fromkeys(_NUMBERS, is_number),
     **dict.fromkeys(("n_samples", "n_planned"), is_positive),
     "seed": is_count,
     "dev": _FIGURES,
@@ -161,9 +162,10 @@ FILES: dict[str, Check] = {
     ),
 }
 _figure = or_null(is_number)
+_SPENT = ("n_forward", "n_backward", "seconds")
 LINES: dict[str, Check] = {
     "steps": object_of({"step": is_count, "epoch": is_count, "loss": _figure, "won_share": _figure}, _figure),
-    "epochs": object_of({"epoch": is_count, "n_forward": is_number, "n_backward": is_number, "seconds": is_number}, is_scalar),
+    "epochs": object_of({"epoch": is_count, **dict.fromkeys(_SPENT, is_number)}, is_scalar),
     "evaluations": object_of(
         {
             "step": is_count,
@@ -181,9 +183,13 @@ _FIELDS: dict[str, Check] = {
     **dict.fromkeys(("text", "text_b", "source", "target", "label"), is_text),
     **dict.fromkeys(("tokens", "tags", "labels"), _TEXTS),
 }
-_SAMPLES: dict[str, Check] = {
-    name: object_of({field: _FIELDS[field] for field in kind.fields if field in _FIELDS}) for name, kind in KINDS.items()
-}
+
+
+def _sample_of(fields: Sequence[str]) -> Check:
+    return object_of({field: check for field, check in _FIELDS.items() if field in fields})
+
+
+_SAMPLES = {name: _sample_of(kind.fields) for name, kind in KINDS.items()}
 _LISTED = ("token", "multi-label")  # kinds whose predictions are lists
 
 
@@ -203,7 +209,8 @@ _POINTS: dict[str, Check] = {
     "evaluations": list_of(object_of({"step": is_number, "loss": _figure, "value": _figure})),
     "margins": list_of(is_count, N_BINS),
 }
-_RECORD = object_of({**_RESULT, "study": is_text, "method": is_text, "config": object_of({}, is_scalar), "machine": _MACHINE})
+_ORIGIN: dict[str, Check] = {"study": is_text, "method": is_text, "machine": _MACHINE}
+_RECORD = object_of({**_RESULT, **_ORIGIN, "config": object_of({}, is_scalar)})
 is_study = object_of({"study": is_text, "words": object_of({}, is_text)})
 
 

@@ -1,6 +1,7 @@
-"""Checksums of a checkpoint folder, in a manifest beside its files. All ranks call these functions and get the same answer.
+"""Checksums of a checkpoint folder, in a manifest beside its files. All ranks call these functions together.
 
-Each rank hashes its share of the files: a large checkpoint takes as long as the largest share.
+All get the same answer. Each rank hashes its share of the files, so a large checkpoint takes as long as the
+largest share.
 """
 
 from __future__ import annotations

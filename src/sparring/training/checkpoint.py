@@ -1,12 +1,13 @@
 """Checkpoints that are whole, verified or absent; and the state of every random number generator.
 
-A checkpoint is what torch.save writes, followed by one line with the SHA-256 of it. Both are in one file, so a kill
-cannot separate them. A file without that line is refused: otherwise one flipped bit in the line would turn the
-verification off.
+A checkpoint is what torch.save writes, followed by one line with the SHA-256 of it. Both are in one file, so
+a kill cannot separate them. A file without that line is refused: otherwise one flipped bit in the line would
+turn the verification off.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import mmap
@@ -44,13 +45,16 @@ class _HashingFile(io.RawIOBase):
 def save(folder: Path, state: dict[str, Any]) -> None:
     """Write a checkpoint. At every moment, a kill included, ``load`` finds this state or the one before.
 
-    The folder must exist: one that was deleted during a run is an error, and not made again without the rest of it.
+    The folder must exist: one that was deleted during a run is an error, and not made again half empty.
     """
     try:
         with written_beside(folder / NAME) as part:
             _write(part, state)
             if (folder / NAME).exists():
                 os.replace(folder / NAME, folder / PREVIOUS)
+    except FileNotFoundError:
+        reason = "the folder was removed while its run was under way"
+        raise FileNotFoundError(errno.ENOENT, reason, str(folder)) from None
     except RuntimeError as error:  # torch's zip writer raises it for a full disk, and hides an interrupt
         if isinstance(error.__context__, KeyboardInterrupt):
             raise error.__context__ from None
@@ -67,15 +71,16 @@ def _write(path: Path, state: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> Any:
-    """What `save` wrote to a file. Raises ValueError for one that is damaged, and for one of another program."""
+    """What `save` wrote to a file. Raises ValueError for one that is damaged or of another program."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size - TRAILER_SIZE
         if size < 1:
-            raise ValueError(f"{path}: a file of {size + TRAILER_SIZE} bytes is no checkpoint of this program")
+            raise ValueError(f"{path}: too short, so it is damaged or no checkpoint of this program")
         file.seek(size)
         trailer = file.read()
         if not trailer.startswith(MARK):
-            raise ValueError(f"{path}: no checksum at its end, so it is damaged, of an earlier version or of another program")
+            problem = "no checksum at its end, so it is damaged, of an earlier version or of another program"
+            raise ValueError(f"{path}: {problem}")
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as payload:  # no copy in memory
             if trailer != MARK + hashlib.sha256(payload).hexdigest().encode() + b"\n":
                 raise ValueError(f"{path}: damaged, it does not have the checksum it was written with")
@@ -88,8 +93,9 @@ def read(path: Path) -> Any:
 def load(folder: Path) -> tuple[str, Any] | None:
     """The last good checkpoint and the name of its file; None where there is none.
 
-    A damaged one gives way to the one before it, with a `CheckpointWarning`, and is put aside as ``checkpoint-damaged.pt``
-    so that the next `save` does not put it in the place of the good one. ValueError where none is good.
+    A damaged one gives way to the one before it, with a `CheckpointWarning`, and is put aside as
+    ``checkpoint-damaged.pt``, so that the next `save` does not put it in the place of the good one. Raises
+    ValueError where none is good.
     """
     sweep(folder, NAME)
     errors: list[str] = []
@@ -102,7 +108,8 @@ def load(folder: Path) -> tuple[str, Any] | None:
             errors.append(str(error))
             continue
         if errors:
-            warnings.warn(f"{errors[0]}; the run goes on from {name}, the one before", CheckpointWarning, stacklevel=2)
+            message = f"{errors[0]}; the run goes on from {name}, the one before"
+            warnings.warn(message, CheckpointWarning, stacklevel=2)
             os.replace(folder / NAME, folder / DAMAGED)
         return name, state
     if errors:

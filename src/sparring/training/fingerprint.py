@@ -2,11 +2,12 @@
 
 - A TensorDataset: all of its tensors.
 - A list or tuple: its samples, or 10,000 of them at even distances.
-- Any other map-style data set: 32 samples at even distances, since reading one may take long. Each is read twice, with
-  the global random number generators seeded alike, so random augmentation from those generators does not matter. Where
-  two reads differ nevertheless, the samples are random by themselves, and only their number is compared.
+- Any other map-style data set: 32 samples at even distances, since reading one may take long. Each is read
+  twice, with the global random number generators seeded alike, so random augmentation from those generators
+  does not matter. Where two reads differ nevertheless, the samples are random by themselves, and only their
+  number is compared.
 
-A change that touches none of these samples is not noticed. The random number generators are left as they were.
+A change that touches none of these samples is not noticed. The generators are left as they were.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ DEEPEST = 12
 
 
 def fingerprint(data: Any) -> str:
-    """A digest of samples of a map-style data set, or ``RANDOM``. Never raises for what a sample is made of."""
+    """A digest of a map-style data set, or ``RANDOM``. Never raises for what a sample is made of."""
     if isinstance(data, TensorDataset):
         return digest_of(data.tensors)
     with _seeded() as seed:
@@ -57,8 +58,10 @@ def spread(n: int, most: int) -> list[int]:
 def digest_of(value: Any) -> str:
     """SHA-256 of tensors, arrays, texts, numbers and containers of them, the same in every process.
 
-    >>> digest_of({"a": [1, "x"], "b": None}) == digest_of({"b": None, "a": [1, "x"]}) != digest_of({"a": [1, "y"], "b": None})
+    >>> digest_of({"a": [1, "x"], "b": None}) == digest_of({"b": None, "a": [1, "x"]})
     True
+    >>> digest_of([1]) == digest_of((1,))
+    False
     """
     digest = hashlib.sha256()
     _update(digest, value, DEEPEST)
@@ -90,7 +93,7 @@ def _seeded() -> Iterator[Any]:
 
 
 def _update(digest: Any, value: Any, depth: int) -> None:
-    """Add a value to a digest: its type and what it is made of. Of a type that is not known, its attributes."""
+    """Add a value to a digest: its type and what it is made of. Of an unknown type, its attributes."""
     if isinstance(value, (str, int, float, complex, type(None))):
         digest.update(f"{type(value).__name__}:{value!r};".encode("utf-8", "surrogatepass"))
         return
@@ -123,7 +126,8 @@ def _update_parts(digest: Any, value: Any, depth: int) -> None:
         for inner in value:
             _update(digest, inner, depth)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        _update(digest, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}, depth)
+        names = [field.name for field in dataclasses.fields(value)]
+        _update(digest, {name: getattr(value, name) for name in names}, depth)
     elif hasattr(value, "tobytes"):  # an image of PIL
         _update(digest, [getattr(value, "mode", None), getattr(value, "size", None)], depth)
         digest.update(value.tobytes())
@@ -138,8 +142,8 @@ def _update_array(digest: Any, array: Any, depth: int) -> None:
         _update(digest, array.tolist(), depth)
         return
     flat = array.reshape(-1)
-    step = -(-len(flat) * (array.element_size() if isinstance(array, Tensor) else array.itemsize) // LARGEST) or 1
-    flat = flat[::step]
+    n_bytes = len(flat) * (array.element_size() if isinstance(array, Tensor) else array.itemsize)
+    flat = flat[:: max(1, -(-n_bytes // LARGEST))]
     if isinstance(flat, Tensor):
         flat = flat.contiguous().view(torch.uint8).numpy()
     digest.update(flat.tobytes())

@@ -1,7 +1,7 @@
-"""What the result of a loop depends on, as plain data that a checkpoint carries, and what differs between two of them.
+"""What the result of a loop depends on, as plain data for a checkpoint, and what differs between two of them.
 
-Left out, since the result does not depend on it or since one may want to go on with another: the device, the number of
-workers of the data loader, how often is saved and logged, and how a forward function works inside (its name counts).
+Left out, since the result does not depend on it or since one may want to go on with another: the device, the
+number of workers of the data loader, how often is saved and logged. Of functions the name counts.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ SETTINGS = (
     *("batch_size", "epochs", "seed", "max_grad_norm", "skip"),
     *("eval_every", "metric", "greater_is_better", "patience", "load_best"),
 )
-NOT_SETTINGS = ("params", "lr", "initial_lr", "fused", "foreach", "capturable", "differentiable")  # of an optimizer
+# of an optimizer: the rate is looked at apart, the others say how it computes
+NOT_SETTINGS = ("params", "lr", "initial_lr", "fused", "foreach", "capturable", "differentiable")
 RATES = ("base_lrs", "last_epoch", "verbose")  # of a schedule: the optimizer's rates, and how far it is
-UNCHANGEABLE = ("samples", "processes", "batch_size")  # the plan of an epoch and the count of steps depend on them
+UNCHANGEABLE = ("samples", "processes", "batch_size")  # the plan of an epoch depends on them
 MOST_SHOWN = 6
 
 
@@ -54,7 +55,7 @@ def identity(loop: Loop) -> dict[str, Any]:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """By the setting that differs: what, in words. Data that is random in either has no fingerprint to compare."""
+    """By the setting that differs: what, in words. Random data has no fingerprint to compare."""
     words: dict[str, str] = {}
     for name in now:
         if name == "data" and RANDOM in (then.get(name), now[name]):
@@ -82,10 +83,10 @@ def _differences(name: str, then: Any, now: Any) -> Iterator[str]:
 
 def _module(model: nn.Module) -> dict[str, Any]:
     """Types of the modules, rates of dropout, shapes of the parameters and what of them is trained."""
-    modules = {
-        name: f"{type(module).__name__}({module.p})" if isinstance(module, _DropoutNd) else type(module).__name__
-        for name, module in model.named_modules()
-    }
+    modules = {}
+    for name, module in model.named_modules():
+        rate = f"({module.p})" if isinstance(module, _DropoutNd) else ""
+        modules[name] = f"{type(module).__name__}{rate}"
     tensors = {name: _shape(tensor) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     return {"modules": modules, "tensors": tensors}
 
@@ -94,7 +95,8 @@ def _shape(tensor: Tensor) -> str:
     if is_lazy(tensor):
         return "without a shape"
     trained = " trained" if tensor.requires_grad else ""
-    return f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape)) or 'scalar'}{trained}"
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {shape}{trained}"
 
 
 def _loss(loss: Any) -> dict[str, Any]:
@@ -131,15 +133,15 @@ def _optimizer(optimizer: Any) -> dict[str, Any]:
 
 def _schedule(loop: Loop) -> dict[str, Any]:
     state = loop.lr_schedule.state_dict()
-    settings = {name: value for name, value in state.items() if name not in RATES and not name.startswith("_")}
-    return {"function": _name(loop.make_schedule), **_plain(settings)}
+    names = [name for name in state if name not in RATES and not name.startswith("_")]
+    return {"function": _name(loop.make_schedule), **{name: _plain(state[name]) for name in names}}
 
 
 def _scorecard(loop: Loop) -> dict[str, Any] | None:
     if not loop.scorecard:
         return None
-    rules = {name: _plain(getattr(loop.card, name)) for name in ("check", "max_rest", "spare", "earn", "narrow")}
-    return {"type": type(loop.card).__name__, **rules}
+    rules = ("check", "max_rest", "spare", "earn", "narrow")
+    return {"type": type(loop.card).__name__, **{name: _plain(getattr(loop.card, name)) for name in rules}}
 
 
 def _name(function: Any) -> str | None:
@@ -150,7 +152,7 @@ def _name(function: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and texts, in lists and dicts; of anything else its type, which torch.load and a comparison can take."""
+    """Numbers and texts, in lists and dicts, as torch.load takes them; of anything else its type."""
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float, str):

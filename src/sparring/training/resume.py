@@ -40,8 +40,8 @@ class ResumeWarning(CheckpointWarning):
 
 def _parts(loop: Loop) -> dict[str, Any]:
     """What has a state of its own."""
-    parts = {"model": loop.model, "optimizer": loop.stepper, "schedule": loop.lr_schedule, "loss": loop.objective}
-    parts |= {"accumulation": loop.windows}
+    parts = {"model": loop.model, "optimizer": loop.stepper, "schedule": loop.lr_schedule}
+    parts |= {"loss": loop.objective, "accumulation": loop.windows}
     return parts if loop.engine.scaler is None else parts | {"scaler": loop.engine.scaler}
 
 
@@ -51,7 +51,7 @@ def _own(loop: Loop) -> dict[str, Any]:
 
 
 def begin(loop: Loop) -> None:
-    """Make the folder, and bring a loop that is about to run to where the folder's checkpoint is, if there is one."""
+    """Make the folder, and bring a loop that is about to run to where the folder's checkpoint is, if any."""
     if loop.folder is None:
         return
     Path(loop.folder).mkdir(parents=True, exist_ok=True)
@@ -68,11 +68,12 @@ def begin(loop: Loop) -> None:
 
 
 def save(loop: Loop, position: int) -> None:
-    """Between two windows, after ``position`` batches of the epoch. Every process calls it; the first one writes."""
+    """Write a checkpoint between two windows, after ``position`` batches of the epoch. A collective."""
     if loop.folder is None:
         return
     loop.replicas.same(loop.model.buffers())
-    own = {"random": checkpoint.random_state(), "carried": loop.bouts.carried, "sampler": loop.sampler.state_dict(position)}
+    own = {"random": checkpoint.random_state(), "carried": loop.bouts.carried}
+    own |= {"sampler": loop.sampler.state_dict(position)}
     everybody = loop.replicas.gather(own | {name: part.state_dict() for name, part in _own(loop).items()})
     if loop.replicas.rank == 0:
         state = {name: part.state_dict() for name, part in _parts(loop).items()}
@@ -90,7 +91,7 @@ def save(loop: Loop, position: int) -> None:
 
 
 def _read(loop: Loop) -> dict[str, Any] | None:
-    """The state that all processes go on from: the first one chooses the file, and the others read the same."""
+    """The state that all processes go on from: the first one chooses the file, the others read the same."""
     assert loop.folder is not None
     folder, name, state, problem = Path(loop.folder), None, None, None
     if loop.replicas.rank == 0:
@@ -104,13 +105,14 @@ def _read(loop: Loop) -> dict[str, Any] | None:
         raise ResumeError(problem)
     if name is not None and loop.replicas.rank != 0:
         state = checkpoint.read(folder / name)
-    if name is not None and not (isinstance(state, dict) and all(key in state for key in (*KEYS, *_parts(loop)))):
+    keys = (*KEYS, *_parts(loop))
+    if name is not None and not (isinstance(state, dict) and all(key in state for key in keys)):
         raise ResumeError(f"{folder / name}: a {type(state).__name__} that is no state of a loop")
     return state
 
 
 def _check(loop: Loop, state: dict[str, Any]) -> dict[str, str]:
-    """What differs from the run that was saved, in words, by setting; nothing may unless ``loop.resume`` is "anyway"."""
+    """What differs from the run that was saved, by setting; raises unless ``loop.resume`` allows it."""
     then = state["identity"]
     if not isinstance(then, Mapping):
         raise ResumeError(f"{loop.folder}: the checkpoint does not say what run it is of")
@@ -130,7 +132,7 @@ def _check(loop: Loop, state: dict[str, Any]) -> dict[str, str]:
 
 
 def _restore(loop: Loop, state: dict[str, Any], changed: Mapping[str, str]) -> None:
-    """Load every part; what was changed on purpose stays as it is set now, at the step where the run goes on."""
+    """Load every part; what was changed on purpose stays as it is set now."""
     own = state["processes"][loop.replicas.rank]
     loop.n_done = loop.n_paused = int(state["n_done"])
     loop.won_share, loop.best = float(state["won_share"]), state["best"]
@@ -156,13 +158,14 @@ def _restore(loop: Loop, state: dict[str, Any], changed: Mapping[str, str]) -> N
 
 
 def _keep_rates(loop: Loop, state: dict[str, Any]) -> None:
-    """The optimizer's state under the hyper-parameters that are set now, and the schedule as many steps on."""
+    """The optimizer's state under the settings of now, and the schedule as many steps on."""
     optimizer = getattr(loop.stepper, "optimizer", loop.stepper)
-    settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
-    if state["identity"]["optimizer"]["type"] == type(optimizer).__name__:  # another kind of optimizer begins anew
+    settings = [{**group} for group in optimizer.param_groups]
+    kind = state["identity"]["optimizer"]["type"]
+    if kind == type(optimizer).__name__:  # another kind of optimizer begins anew
         loop.stepper.load_state_dict(state["optimizer"])
         for group, values in zip(optimizer.param_groups, settings, strict=True):
-            group.update(values)
+            group.update({name: value for name, value in values.items() if name != "params"})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch would rather see steps of the optimizer between them
         for _ in range(loop.n_done):
