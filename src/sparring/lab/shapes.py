@@ -209,15 +209,21 @@ _POINTS: dict[str, Check] = {
     "evaluations": list_of(object_of({"step": is_number, "loss": _figure, "value": _figure})),
     "margins": list_of(is_count, N_BINS),
 }
-_ORIGIN: dict[str, Check] = {"study": is_text, "method": is_text, "machine": _MACHINE}
-_RECORD = object_of({**_RESULT, **_ORIGIN, "config": object_of({}, is_scalar)})
+_ALWAYS = ("task", "seed", "metric", "test")
+_RECORD = object_of({"study": is_text, "method": is_text, **{name: _RESULT[name] for name in _ALWAYS}})
+_SOMETIMES: dict[str, Check] = {
+    **{name: check for name, check in _RESULT.items() if name not in _ALWAYS},
+    **_POINTS,
+    "config": object_of({}, is_scalar),
+    "machine": object_of({"gpu": or_null(is_text)}),
+}
 is_study = object_of({"study": is_text, "words": object_of({}, is_text)})
 
 
 def check_record(row: Any) -> None:
     """A line of `sparring paper --save`: a summary, the machine, and the curves that its study draws."""
     _RECORD(row, WHOLE)
-    _has_metric(row)
-    for name in _POINTS:
+    for name, check in _SOMETIMES.items():
         if name in row:
-            _POINTS[name](row[name], name)
+            check(row[name], name)
+    _has_metric({"dev": None, **row})
