@@ -273,8 +273,7 @@ def planned(out: Path, **settings: Any) -> Any:
     return plan(config, *open_task(config))
 
 
-@pytest.mark.parametrize("deleted", [".", "data.json", "steps.jsonl"])
-@pytest.mark.parametrize("at", [1, 3, 4])
+@pytest.mark.parametrize(("deleted", "at"), [(".", 1), (".", 4), ("data.json", 3), ("steps.jsonl", 1), ("steps.jsonl", 4)])
 def test_what_is_deleted_in_mid_run_is_an_error(deleted: str, at: int, tmp_path: Path) -> None:
     """The folder or a file of it, in the first epoch, in the second or at the last step of all."""
     made = planned(tmp_path)
@@ -305,7 +304,7 @@ def test_an_unfinished_run_with_broken_files(name: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     shutil.copytree(made.folder.path, kept)
     draw = random.Random(name)
-    for _ in range(2 * FACTOR):
+    for _ in range(FACTOR):
         path = made.folder.path / name
         if name.endswith(".pt"):
             path.write_bytes(path.read_bytes()[: draw.randrange(path.stat().st_size)])

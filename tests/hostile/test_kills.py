@@ -82,7 +82,7 @@ def test_a_loop_ends_the_same(tmp_path: Path) -> None:
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "checkpoint.pt.4194305.part").write_bytes(b"of a process that was killed")
     cut = (str(tmp_path / "cut"), str(tmp_path / "cut.pt"))
-    for _ in range(2 * FACTOR):
+    for _ in range(FACTOR):
         kill(train, *cut, "0.001", folder=tmp_path / "cut", wait=draw.uniform(0, 0.3))
     ends(train, *cut, "0")
     assert _same(*(torch.load(tmp_path / name) for name in ("whole.pt", "cut.pt")))
