@@ -169,7 +169,7 @@ def test_broken_runs_by_command(digits: Path, tmp_path: Path, capsys: pytest.Cap
     ]
     assert [main(command) for command in commands] == [0] * 4
     files = sorted(path for name in NAMES for path in copied.rglob(name))
-    for i in range(8 * FACTOR):
+    for i in range(4 * FACTOR):
         path = draw.choice([path for path in files if path.name == "summary.json"] if i % 2 else files)
         whole = path.read_bytes()
         break_file(path, draw)
