@@ -11,11 +11,14 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparring import __version__, list_losses
+from sparring.files import CheckpointWarning
 from sparring.lab.config import OWN, Config, loss_settings
 from sparring.lab.errors import RunsDivergedError, UserError
 from sparring.lab.flags import FIELDS, add_config, add_paper, config_of, flags_of
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_arguments(words)
         options = build_parser().parse_args(words)
-        return int(options.command(options) or 0)
+        with _short_warnings():
+            return int(options.command(options) or 0)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it stopped", file=sys.stderr)
         return 130
@@ -66,6 +70,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(UserError("not enough memory; try --n-train, a smaller --batch-size or a smaller file"))
     except OSError as error:  # a folder that cannot be written, a full disk
         return _fail(UserError(f"{error.filename}: {error.strerror}") if error.filename else error)
+
+
+@contextmanager
+def _short_warnings() -> Iterator[None]:
+    """What happened to a checkpoint is one line on standard error, without the place in the code that says so."""
+    before = warnings.formatwarning
+
+    def shown(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
+        return f"sparring: {message}\n" if issubclass(category, CheckpointWarning) else before(message, category, *place, **more)
+
+    warnings.formatwarning = shown
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _fail(error: BaseException) -> int:
@@ -214,7 +233,7 @@ def _summaries(options: argparse.Namespace, plans: Sequence[Plan]) -> tuple[list
     if options.fresh:
         remove([plan.folder for plan in plans], cpu=plans[0].config.device == "cpu")
     try:
-        return [*run_all(plans, options.jobs, show.console(stderr=True))], []
+        return [*run_all(plans, options.jobs, show.console(stderr=True), anyway=options.resume_anyway)], []
     except RunsDivergedError as error:
         if all(summary is None for summary in error.summaries):
             raise

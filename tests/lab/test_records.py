@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from sparring.lab import records
+from sparring.lab.errors import UserError
 from sparring.lab.records import Journal, RunFolder
 
 
 def test_a_journal_drops_what_comes_by_again(tmp_path: Path) -> None:
-    path = tmp_path / "steps.jsonl"
+    path = tmp_path / "journal.jsonl"
     first = Journal(path)
     for step in range(1, 6):
         first.add({"step": step, "run": 1})
@@ -21,6 +24,24 @@ def test_a_journal_drops_what_comes_by_again(tmp_path: Path) -> None:
         second.add({"step": step, "run": 2})
     assert [(row["step"], row["run"]) for row in records.read_lines(path)] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_journal_keeps_as_many_lines_as_its_run_knows_of(tmp_path: Path) -> None:
+    """Two batches of an epoch may end at the same planned step. Lines that are missing are an error."""
+    path = tmp_path / "journal.jsonl"
+    for n, step in enumerate((1, 2, 2, 3)):
+        Journal(path).add({"step": step}, n)
+    Journal(path).add({"step": 2}, 2)  # from the checkpoint after the first of the two
+    assert [row["step"] for row in records.read_lines(path)] == [1, 2, 2]
+    with pytest.raises(UserError, match="3 lines where the run wrote 4; --fresh begins it anew"):
+        Journal(path).add({"step": 4}, 4)
+    journal = Journal(path)
+    journal.add({"step": 3}, 3)
+    journal.check(4)
+    path.unlink()
+    for act in (lambda: journal.add({"step": 4}, 4), lambda: journal.check(4)):
+        with pytest.raises(UserError, match=r"journal.jsonl: removed while its run was under way"):
+            act()
 
 
 def test_lines_may_hold_any_separator(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ from sparring.lab.records import RunFolder
 from sparring.lab.runner import Run, run
 from sparring.lab.tiny import character_tokenizer
 from sparring.losses import make_loss
+from sparring.training import checkpoint
+from sparring.training.resume import ResumeWarning
 from tests.lab.data import data, task
 
 TIMES = ("seconds", "cpu_seconds", "folder", "config")
@@ -239,12 +241,17 @@ def test_a_checkpoint_of_another_run_is_named(tmp_path: Path) -> None:
     made = planned(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         Run(made, Interrupt(3)).summary()
-    path = made.folder.path / "checkpoint.pt"
-    state = torch.load(path, weights_only=True)
-    state["identity"]["processes"] = 2
-    torch.save(state, path)
-    with pytest.raises(UserError, match=r"processes 2, this one has 1.*--fresh begins anew"):
-        run(made)
+    state = checkpoint.read(made.folder.path / "checkpoint.pt")
+    identity = state["identity"]
+    for changes, message in (
+        ({"processes": 2}, r"processes 2 \(now 1\); --fresh begins anew$"),
+        ({"max_grad_norm": 9.0}, r"max_grad_norm 9.0 \(now 1.0\); --fresh begins anew, --resume-anyway goes on"),
+    ):
+        checkpoint.save(made.folder.path, {**state, "identity": {**identity, **changes}})
+        with pytest.raises(UserError, match=message):
+            run(made)
+    with pytest.warns(ResumeWarning, match="max_grad_norm 9.0"):
+        assert run(dataclasses.replace(made, anyway=True))["epochs"] == 4
 
 
 def test_softmax_has_no_delta(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from sparring.parallel import Checkpoints
+from sparring.parallel import Checkpoints, manifest
 from tests.parallel.launch import ENVIRONMENT, ROOT, run, torchrun
 
 
@@ -60,6 +60,20 @@ def test_a_rank_that_dies_while_saving_loses_nothing_of_the_last_one(undisturbed
     assert not list(tmp_path.glob("*.part"))
     for a, b in zip(weights(undisturbed, 3), weights(tmp_path, 3), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)  # DDP sums three ranks in another order once it has seen a backward
+
+
+def test_all_ranks_leave_a_damaged_checkpoint_for_the_same_one_before(undisturbed: Path, tmp_path: Path) -> None:
+    """One file of one rank has a flipped bit; the other rank's files are good."""
+    for step in (5, 6):
+        shutil.copytree(Checkpoints(undisturbed).path(step), Checkpoints(tmp_path).path(step))
+    damaged = sorted(Checkpoints(tmp_path).path(6).glob("*.distcp"))[-1]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 4
+    damaged.write_bytes(content)
+    run(2, "tests.parallel.saving", str(tmp_path), "5", "6")  # each rank looks whether it began with step 5
+    for a, b in zip(weights(undisturbed, 3), weights(tmp_path, 2), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    assert manifest.verify(Checkpoints(tmp_path).path(6)) is None  # it was saved again
 
 
 def test_in_one_process(tmp_path: Path) -> None:

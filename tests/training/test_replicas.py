@@ -16,18 +16,22 @@ from tests.training.test_loop import N
 ROOT = Path(__file__).parents[2]
 
 
+def launch(n: int, module: str, *words: str) -> None:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
+    command = [*torchrun, "-m", module, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
     """By number of processes: what each ended with."""
     found = {}
     for n in (1, 2):
         folder = tmp_path_factory.mktemp(f"processes{n}")
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "OMP_NUM_THREADS": "1"}
-        environment |= {"ACCELERATE_USE_CPU": "true"}
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
-        command = [*launch, "-m", "tests.training.two_processes", str(folder / "out"), str(folder / "run")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
-        assert done.returncode == 0, done.stderr[-4000:]
+        launch(n, "tests.training.two_processes", str(folder / "out"), str(folder / "run"))
         found[n] = [torch.load(folder / f"out.{rank}") for rank in range(n)]
         assert (folder / "run" / "checkpoint.pt").exists()
     return found
@@ -61,3 +65,10 @@ def test_compaction_inside_distributed_data_parallel(results: dict[int, list[dic
     for name, value in a["plain"].items():
         assert torch.equal(a["compacted"][name], b["compacted"][name])
         torch.testing.assert_close(a["compacted"][name], value)
+
+
+def test_two_processes_resume_and_refuse_together(tmp_path: Path) -> None:
+    """Both go on from the same checkpoint, also where the last one is damaged; both refuse another rate; one of them warns."""
+    launch(2, "tests.training.two_resumes", str(tmp_path / "run"), str(tmp_path / "out"))
+    first, second = ((tmp_path / f"out.{rank}").read_text() for rank in range(2))
+    assert (first, second) == ("[0.0, True, 0.0, 1]", "[0.0, True, 0.0, 0]")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sparring import ASSoftmaxLoss
+from sparring.files import CheckpointWarning
 from sparring.training.batches import cut_part
 from sparring.training.skip import Look, Skipper
 from tests.training.test_loop import gap, run
@@ -103,7 +104,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     again, restored = run(folder=tmp_path)
     assert gap(first, again) == 0
     assert restored.totals == record.totals
-    with pytest.raises(ValueError, match="holds a run with batch_size 8, this one has 4"):
+    with pytest.raises(ValueError, match=r"holds a run with batch_size 8 \(now 4\); use another folder, or resume=False to start anew$"):
         run(folder=tmp_path, batch_size=4)
     anew, _ = run(folder=tmp_path, resume=False)
     assert gap(first, anew) == 0
@@ -112,12 +113,13 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
     first, _ = run(folder=tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"half a file")
-    again, record = run(folder=tmp_path)
+    with pytest.warns(CheckpointWarning, match="no checkpoint of this program; the run goes on from checkpoint-previous.pt"):
+        again, record = run(folder=tmp_path)
     assert gap(first, again) == 0
     assert len(record.epochs) == 4
     (tmp_path / "checkpoint.pt").write_bytes(b"half a file")
     (tmp_path / "checkpoint-previous.pt").write_bytes(b"another")
-    with pytest.raises(ValueError, match="move them away"):
+    with pytest.raises(ValueError, match=r"no checkpoint can be read.*resume=False to start anew"):
         run(folder=tmp_path)
 
 

@@ -7,7 +7,6 @@ they come: percent is the caller's to compute.
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, TypeAlias
 
 import altair as alt
 
+from sparring.files import sweep, written_beside
 from sparring.lab.errors import UserError
 from sparring.lab.records import plain
 
@@ -225,13 +225,10 @@ def save(chart: Any, path: str | Path, *, scale: float = 2.0) -> Path:
     if form not in SUFFIXES:
         raise UserError(f"{path}: a chart is saved as {', '.join(SUFFIXES)}, got {form or 'no ending'}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
     extra: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": scale}}
-    try:
-        chart.save(str(beside), format=form[1:], **extra.get(form, {}))
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    sweep(path.parent, path.name)
+    with written_beside(path) as part:
+        chart.save(str(part), format=form[1:], **extra.get(form, {}))
     return path
 
 

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from sparring.lab.encode import Encoder
 from sparring.lab.metrics import score
+from sparring.lab.shapes import N_BINS
 from sparring.lab.tasks.base import Sample
 from sparring.linear import LinearLoss
 from sparring.losses import Loss
 from sparring.training.skip import Look
-
-N_BINS = 40  # of the histogram of margins, from -1 to 1
 
 
 class Outcome(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparring.lab import paper
-from sparring.lab.evaluate import N_BINS
+from sparring.lab.shapes import N_BINS
 from sparring.lab.study.results import Record, Results
 from sparring.lab.summaries import spread
 from sparring.lab.tables import Cell, Sheet, column, figures_of, notes_of, published

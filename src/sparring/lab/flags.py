@@ -40,6 +40,9 @@ def add_runs(parser: argparse.ArgumentParser, seeds: int) -> None:
     parser.add_argument("--seeds", type=int, default=seeds, help=f"how many seeds, from --seed on (default: {seeds})")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each with one thread unless --threads says more")
     parser.add_argument("--fresh", action="store_true", help="begin anew what was run or begun before")
+    parser.add_argument(
+        "--resume-anyway", action="store_true", help="go on with unfinished runs although their settings or data were others"
+    )
 
 
 def add_fields(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:

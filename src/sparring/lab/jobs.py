@@ -8,7 +8,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
-import shutil
 import signal
 import threading
 import time
@@ -26,10 +25,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from sparring.lab.config import Config
 from sparring.lab.errors import DivergedError, RunsDivergedError
+from sparring.lab.lock import remove as remove_folder
 from sparring.lab.plan import Plan, open_task, plan
-from sparring.lab.records import RunFolder, alone
+from sparring.lab.records import RunFolder
 from sparring.lab.runner import run
-from sparring.training.scorecard import Scorecard
 
 EVERY = 0.2  # seconds between two messages of a run
 
@@ -77,13 +76,17 @@ class Bar:
         self.progress.stop_task(self.line)
 
 
-def run_all(plans: Sequence[Plan], jobs: int, console: Console) -> list[dict[str, Any]]:
+def run_all(plans: Sequence[Plan], jobs: int, console: Console, *, anyway: bool = False) -> list[dict[str, Any]]:
     """Their summaries, in the same order. Ctrl-C saves what is under way and raises KeyboardInterrupt.
+
+    Args:
+        anyway: go on with unfinished runs although their settings or data were others.
 
     Raises:
         RunsDivergedError: some runs diverged; raised when the others are done, with their summaries.
         UserError: any other mistake of a run, at once.
     """
+    plans = [replace(each, anyway=anyway) for each in plans]
     errors: dict[int, str] = {}  # of runs that diverged, by index
     with Bars(console) as bars:
         side_by_side = jobs > 1 and sum(not plan.folder.done for plan in plans) > 1
@@ -123,8 +126,7 @@ def remove(folders: Sequence[RunFolder], cpu: bool) -> None:
     with several:
         for folder in folders if os.environ.get("RANK", "0") == "0" else ():
             if folder.path.exists():
-                with alone(folder.path):
-                    shutil.rmtree(folder.path)
+                remove_folder(folder.path)
 
 
 # ------------------------------------------------------------ side by side
@@ -169,11 +171,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(config: Config, folder: RunFolder, card: Scorecard | None, chosen: tuple[int, ...] | None, index: int) -> dict[str, Any] | None:
+def _work(config: Config, decided: dict[str, Any], index: int) -> dict[str, Any] | None:
+    """Run a plan made anew from its config, since its data is not sent, and what else was decided."""
     if _stopping.is_set():
         return None
     try:
-        return run(replace(plan(config, *open_task(config)), folder=folder, card=card, chosen=chosen), Wire(index))
+        return run(replace(plan(config, *open_task(config)), **decided), Wire(index))
     except KeyboardInterrupt:
         return None
 
@@ -188,7 +191,8 @@ def _side_by_side(plans: Sequence[Plan], jobs: int, bars: Bars, errors: dict[int
         with _without_interrupts():  # which workers inherit: the main process says when to stop
             for index, each in enumerate(plans):
                 if not each.folder.done:
-                    waiting[pool.submit(_work, _single(each).config, each.folder, each.card, each.chosen, index)] = index
+                    decided = {name: getattr(each, name) for name in ("folder", "card", "chosen", "anyway")}
+                    waiting[pool.submit(_work, _single(each).config, decided, index)] = index
         try:
             while waiting:
                 ended, _ = wait(waiting, timeout=EVERY, return_when=FIRST_COMPLETED)

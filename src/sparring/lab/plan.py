@@ -28,6 +28,7 @@ class Plan:
     folder: RunFolder
     card: Scorecard | None = None  # one of the caller's own making, in place of the config's
     chosen: tuple[int, ...] | None = None  # train on these samples only
+    anyway: bool = False  # go on with an unfinished run although its settings or data were others
 
     @property
     def name(self) -> str:

@@ -39,6 +39,7 @@ class Predictor:
     def __init__(self, run: RunFolder, *, trust_remote_code: bool = False) -> None:
         self.facts = run.read("data")
         self.kind = self.facts["kind"]
+        run.verify()
         self.net, self.reader = models.load(run.model, self.kind, trust_remote_code=trust_remote_code)
         self.net.eval()
         length = getattr(self.reader, "model_max_length", 0)

@@ -9,7 +9,7 @@ runs/TASK/CONTESTANT-MODEL-DIGEST/seed-0/
     evaluations.jsonl    a line for each look at dev, with the histogram of margins
     checkpoint.pt        while it is under way
     predictions.jsonl    the test samples as the best model sees them
-    summary.json         the result; it is there when the run is done
+    summary.json         the result, and checksums of the model; it is there when the run is done
     model/               the best model in Hugging Face form
 """
 
@@ -20,28 +20,28 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from sparring.files import CheckpointWarning, changed_file, file_digest, file_names, sweep, written_beside
 from sparring.lab.errors import UserError
-
-try:
-    import fcntl
-except ImportError:  # Windows: no lock
-    fcntl = None  # type: ignore[assignment]
+from sparring.lab.lock import alone as alone
+from sparring.lab.shapes import FILES, LINES, WHOLE, check_prediction, is_count, object_of, parse
 
 PACKAGES = ("sparring", "torch", "entmax", "accelerate", "transformers", "tokenizers", "scikit-learn", "seqeval", "pycountry", "numpy")
+ADVICE = "remove this line, or run it again with --fresh"
+BEGIN_ANEW = "--fresh begins it anew"  # of a run under way, whose checkpoint knows how many lines there are
 
 
 def write(path: Path, text: str) -> None:
     """Beside, then renamed: a file is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
+    sweep(path.parent, path.name)
+    with written_beside(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def plain(value: Any) -> Any:
@@ -65,12 +65,25 @@ def _line(row: Any) -> str:
     return json.dumps(plain(row), ensure_ascii=False) + "\n"
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a journal; one that a kill cut short is left out."""
-    if not path.exists():
+def read_lines(path: Path, check: Callable[[Any], None] | None = None, advice: str = ADVICE) -> list[Any]:
+    """The whole lines of a journal; a last one that a kill cut short is left out.
+
+    Raises UserError for a line that is no JSON or that ``check`` refuses with a ValueError.
+    """
+    try:
+        *lines, _ = path.read_bytes().split(b"\n")  # splitlines would take more for a line end
+    except FileNotFoundError:
         return []
-    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # a text may hold separators that splitlines would take for line ends
-    return [json.loads(line) for line in lines]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = parse(line.decode("utf-8"))
+            if check is not None:
+                check(row)
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: {error}; {advice}") from None
+        rows.append(row)
+    return rows
 
 
 class Journal:
@@ -80,31 +93,41 @@ class Journal:
         self.path, self.key = path, key
         self.opened = False
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: dict[str, Any], n_before: int | None = None) -> None:
+        """Append a line. ``n_before``: how many there should be before it; fewer are an error."""
         if not self.opened:
-            earlier = read_lines(self.path)
-            write_lines(self.path, [old for old in earlier if old[self.key] < row[self.key]])
+            if not self.path.parent.is_dir():
+                raise _removed(self.path.parent)
+            write_lines(self.path, self._earlier(row, n_before))
             self.opened = True
-        with self.path.open("a", encoding="utf-8") as file:
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND)  # not O_CREAT: there are earlier lines
+        except FileNotFoundError:
+            raise _removed(self.path) from None
+        with open(descriptor, "a", encoding="utf-8") as file:
             file.write(_line(row))
 
+    def _earlier(self, row: dict[str, Any], n_before: int | None) -> list[dict[str, Any]]:
+        check = LINES.get(self.path.stem, object_of({self.key: is_count}))
+        lines = read_lines(self.path, lambda line: check(line, WHOLE), BEGIN_ANEW)
+        if n_before is None:
+            return [line for line in lines if line[self.key] < row[self.key]]
+        self._check_length(min(len(lines), n_before), n_before)
+        return lines[:n_before]
 
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Two processes must not write the same run; the other processes of one distributed run may. A lock dies with its process."""
-    if fcntl is None or os.environ.get("RANK", "0") != "0":
-        yield
-        return
-    path.mkdir(parents=True, exist_ok=True)
-    with (path / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{path}: another process is at work on this run; wait for it, or give another --out") from None
-        try:
-            yield
-        finally:
-            (path / "lock").unlink(missing_ok=True)
+    def check(self, n_lines: int) -> None:
+        """Raise UserError unless it has so many lines."""
+        if not self.path.exists():
+            raise _removed(self.path)
+        self._check_length(self.path.read_bytes().count(b"\n"), n_lines)
+
+    def _check_length(self, n_lines: int, expected: int) -> None:
+        if n_lines != expected:
+            raise UserError(f"{self.path}: {n_lines} lines where the run wrote {expected}; {BEGIN_ANEW}")
+
+
+def _removed(path: Path) -> UserError:
+    return UserError(f"{path}: removed while its run was under way; {BEGIN_ANEW}")
 
 
 class RunFolder:
@@ -125,16 +148,47 @@ class RunFolder:
         """``summary``, ``data`` or ``machine``."""
         path = self.path / f"{name}.json"
         try:
-            return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+            value: dict[str, Any] = parse(path.read_text(encoding="utf-8"))
+            FILES[name](value, WHOLE)
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: cannot be read ({error}); --fresh runs it again") from None
+        return value
 
-    def lines(self, name: str) -> list[dict[str, Any]]:
-        """``steps``, ``epochs``, ``evaluations`` or ``predictions``."""
-        return read_lines(self.path / f"{name}.jsonl")
+    def lines(self, name: str, kind: str | None = None) -> list[dict[str, Any]]:
+        """``steps``, ``epochs``, ``evaluations`` or ``predictions``; ``kind``: of the task that these are for."""
+
+        def check(row: Any) -> None:
+            LINES[name](row, WHOLE)
+            if kind is not None:
+                check_prediction(kind, row)
+
+        return read_lines(self.path / f"{name}.jsonl", check)
 
     def summary(self) -> dict[str, Any]:
         return self.read("summary")
+
+    def check_whole(self) -> None:
+        """Raise UserError where files are missing that a run writes: somebody removed them meanwhile."""
+        for name in ("config.toml", "machine.json", "data.json"):
+            if not (self.path / name).exists():
+                raise _removed(self.path / name)
+
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of the files that predictions are made with, by their path in the folder."""
+        names = ["data.json", *(f"model/{name}" for name in file_names(self.model))]
+        return {name: file_digest(self.path / name) for name in names}
+
+    def verify(self) -> None:
+        """Raise UserError unless the model is as the run left it; warn where there are no checksums."""
+        checksums = self.summary().get("checksums")
+        if checksums is None:
+            message = f"{self.path}: its summary.json has no checksums, so the model cannot be verified"
+            warnings.warn(message, CheckpointWarning, stacklevel=2)
+            return
+        further = [name for name in file_names(self.model) if f"model/{name}" not in checksums]
+        problem = f"model/{further[0]} is not the run's" if further else changed_file(self.path, checksums)
+        if problem is not None:
+            raise UserError(f"{self.path}: cannot be read ({problem}); --fresh runs it again")
 
 
 def find_runs(path: Path) -> list[RunFolder]:

@@ -30,9 +30,10 @@ from sparring.lab.plan import Plan
 from sparring.lab.records import Journal
 from sparring.lab.tasks import Sample, UserError
 from sparring.lab.tasks.base import plain
+from sparring.training import checkpoint
 from sparring.training.divergence import DivergenceError
 from sparring.training.loop import Loop
-from sparring.training.resume import ResumeError
+from sparring.training.resume import ANYWAY, ResumeError
 from sparring.training.schedules import adamw
 from sparring.training.speed import find_speed
 
@@ -145,6 +146,7 @@ class Run:
             folder=self.path,
             save_every=config.save_every,
             save_seconds=30.0 if config.save_every is None else None,
+            resume=ANYWAY if self.plan.anyway else True,
             seed=config.seed,
             log=self._log,
             log_step=self._log_step,
@@ -155,20 +157,31 @@ class Run:
     # ------------------------------------------------------------ while it runs
 
     def _log_step(self, entry: dict[str, Any]) -> None:
-        self.journals["steps"].add(entry)
+        self.journals["steps"].add(entry, self._n_lines()["steps"] - 1)
         self._draw("train", entry["step"], {name: value for name, value in entry.items() if name not in ("step", "epoch")})
         if self.watch is not None and self.watch.step(entry):
             self.loop.stop()
 
     def _log(self, entry: dict[str, Any]) -> None:
         if "value" not in entry:  # an epoch
-            self.journals["epochs"].add(entry)
+            self.journals["epochs"].add(entry, self._n_lines()["epochs"] - 1)
             return
         assert self.dev.last is not None
-        self.journals["evaluations"].add({**entry, "margins": self.dev.last.histogram})
+        self.journals["evaluations"].add({**entry, "margins": self.dev.last.histogram}, self._n_lines()["evaluations"] - 1)
         self._draw("dev", entry["step"], self.dev.last.figures)
         if self.watch is not None:
             self.watch.evaluation(entry)
+
+    def _n_lines(self) -> dict[str, int]:
+        """Lines that the journals should have by now."""
+        record = self.loop.record
+        return {"steps": int(record.totals["n_updates"]), "epochs": len(record.epochs), "evaluations": len(record.evaluations)}
+
+    def _check_folder(self) -> None:
+        """Raise UserError where somebody has removed files of the run, or lines."""
+        self.plan.folder.check_whole()
+        for name, n_lines in self._n_lines().items():
+            self.journals[name].check(n_lines)
 
     def _draw(self, group: str, step: int, figures: dict[str, Any]) -> None:
         """Events for TensorBoard; those that a killed run wrote after its last checkpoint are purged."""
@@ -192,7 +205,8 @@ class Run:
             with _stopping(self.loop, alone=self.engine.num_processes == 1):
                 record = self.loop.run()
         except ResumeError as error:
-            raise UserError(f"{error}; --fresh begins anew") from None
+            deliberately = ", --resume-anyway goes on with what is set now" if error.settings else ""
+            raise UserError(f"{error.reason}; --fresh begins anew{deliberately}") from None
         except DivergenceError as error:
             raise DivergedError(f"{self.plan.name}: {error}") from None
         finally:
@@ -256,15 +270,17 @@ class Run:
 
     def _keep(self, outcome: Outcome | None, summary: dict[str, Any]) -> None:
         """The summary comes last: where it is, everything is."""
+        self._check_folder()
         net: Any = self.built.net
         net.save_pretrained(self.plan.folder.model)
         if self.built.tokenizer is not None:
             self.built.tokenizer.save_pretrained(self.plan.folder.model)
         if outcome is not None:
             records.write_lines(self.path / "predictions.jsonl", self._lines(outcome))
+        summary["checksums"] = self.plan.folder.checksums()
         records.write_json(self.path / "summary.json", summary)
-        for name in ("checkpoint.pt", "checkpoint-previous.pt"):
-            (self.path / name).unlink(missing_ok=True)
+        self._check_folder()
+        checkpoint.remove(self.path)
 
     def _lines(self, outcome: Outcome) -> Iterator[dict[str, Any]]:
         """The test samples and what was made of them; the hardest with a picture, where there is something to look at."""

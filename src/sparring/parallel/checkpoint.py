@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from sparring.checks import check_count
+from sparring.files import CheckpointWarning
+from sparring.parallel import manifest
 from sparring.parallel.wire import is_initialized
 
 NAME = re.compile(r"step-(\d+)")
@@ -58,6 +60,7 @@ class Checkpoints:
             warnings.simplefilter("ignore")  # one process is one process
             save(_state(model, optimizer, more), checkpoint_id=part)
         _wait()
+        manifest.write(part)
         if _first():
             if whole.exists():
                 os.replace(whole, whole.with_suffix(".old"))  # until the next line it is the last good one
@@ -78,8 +81,14 @@ class Checkpoints:
             if left.suffix in (".part", ".old", ".gone"):
                 shutil.rmtree(left)
 
-    def load(self, model: nn.Module, optimizer: Optimizer | None = None, *, step: int | None = None, **more: Any) -> int:
+    def load(
+        self, model: nn.Module, optimizer: Optimizer | None = None, *, step: int | None = None, verify: bool = True, **more: Any
+    ) -> int:
         """Model and optimizer go on from the last checkpoint, or from that of a step; returns its step, 0 where there is none.
+
+        Every file must have the checksum it was written with. One that has not: the last checkpoint gives way to the one
+        before it, with a `CheckpointWarning`; that of a ``step`` is refused. ``verify=False`` loads a checkpoint without
+        a manifest of checksums, such as one of another program.
 
         ``more``: dicts and tensors as in `save`, filled in place. Gradients are dropped. No code of the checkpoint is run: one that
         holds more than tensors and plain values is refused with an UntrustedCheckpointError."""
@@ -92,9 +101,10 @@ class Checkpoints:
         there = self._agreed()
         if step is None and not there:
             return 0
-        step = there[-1] if step is None else step
-        if step not in there:
+        if step is not None and step not in there:
             raise FileNotFoundError(f"{self.folder}: no checkpoint of step {step}; there are {', '.join(map(str, there)) or 'none'}")
+        candidates = there if step is None else [step]
+        step = self._verified(candidates) if verify else candidates[-1]
         if optimizer is not None:
             optimizer.zero_grad(set_to_none=True)  # with gradients there, torch would leave the optimizer's state out
         state = _state(model, optimizer, more)
@@ -108,6 +118,19 @@ class Checkpoints:
             if isinstance(value, dict):
                 value.update(state[name])
         return step
+
+    def _verified(self, steps: list[int]) -> int:
+        """The last of the steps whose files are as they were written; all ranks find the same."""
+        problems: list[str] = []
+        for step in reversed(steps):
+            problem = manifest.verify(self.path(step))
+            if problem is None:
+                if problems and _first():
+                    message = f"{problems[0]}; training goes on from step {step}"
+                    warnings.warn(message, CheckpointWarning, stacklevel=3)
+                return step
+            problems.append(f"{self.path(step)}: {problem}")
+        raise ValueError(f"no checkpoint can be read: {'; '.join(problems)}; load another step, or verify=False to load it as it is")
 
     def _agreed(self) -> list[int]:
         """The steps there are, as the first rank sees them: a shared folder may not look the same to all at once."""

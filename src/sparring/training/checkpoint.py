@@ -1,49 +1,127 @@
-"""Checkpoints that are whole or not there: written beside, then renamed; and the state of every random number generator."""
+"""Checkpoints that are whole, verified or absent; and the state of every random number generator.
+
+A checkpoint is what torch.save writes, followed by one line with the SHA-256 of it. Both are in one file, so
+a kill cannot separate them. A file without that line is refused: otherwise one flipped bit in the line would
+turn the verification off.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import io
+import mmap
 import os
 import random
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
-NAME, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
+from sparring.files import CheckpointWarning, sweep, written_beside
+
+NAME, PREVIOUS, DAMAGED = "checkpoint.pt", "checkpoint-previous.pt", "checkpoint-damaged.pt"
+MARK = b"\nsparring-checkpoint sha256:"
+TRAILER_SIZE = len(MARK) + 64 + 1  # the mark, the digest in hexadecimal, a line end
+
+
+class _HashingFile(io.RawIOBase):
+    """A file open for writing that hashes what is written."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return int(self.file.write(data))
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """At every moment, a kill included, ``load`` finds this state or the one before."""
-    folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f"{NAME}.{os.getpid()}.part"
+    """Write a checkpoint. At every moment, a kill included, ``load`` finds this state or the one before.
+
+    The folder must exist: one that was deleted during a run is an error, and not made again half empty.
+    """
     try:
-        with beside.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException as error:
-        beside.unlink(missing_ok=True)
-        if isinstance(error, RuntimeError):  # torch's zip writer says so of a full disk, and hides an interrupt
-            raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else OSError(f"{folder}: {error}") from None
-        raise
-    if (folder / NAME).exists():
-        os.replace(folder / NAME, folder / PREVIOUS)
-    os.replace(beside, folder / NAME)
+        with written_beside(folder / NAME) as part:
+            _write(part, state)
+            if (folder / NAME).exists():
+                os.replace(folder / NAME, folder / PREVIOUS)
+    except FileNotFoundError:
+        reason = "the folder was removed while its run was under way"
+        raise FileNotFoundError(errno.ENOENT, reason, str(folder)) from None
+    except RuntimeError as error:  # torch's zip writer raises it for a full disk, and hides an interrupt
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise OSError(f"{folder}: {error}") from None
 
 
-def load(folder: Path) -> dict[str, Any] | None:
-    """The last good checkpoint, None where there is none."""
-    errors = []
-    for path in (folder / NAME, folder / PREVIOUS):
-        if path.exists():
+def _write(path: Path, state: dict[str, Any]) -> None:
+    with path.open("wb") as file:
+        hashing = _HashingFile(file)
+        torch.save(state, hashing)  # type: ignore[arg-type]
+        file.write(MARK + hashing.digest.hexdigest().encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read(path: Path) -> Any:
+    """What `save` wrote to a file. Raises ValueError for one that is damaged or of another program."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size - TRAILER_SIZE
+        if size < 1:
+            raise ValueError(f"{path}: too short, so it is damaged or no checkpoint of this program")
+        file.seek(size)
+        trailer = file.read()
+        if not trailer.startswith(MARK):
+            problem = "no checksum at its end, so it is damaged, of an earlier version or of another program"
+            raise ValueError(f"{path}: {problem}")
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as payload:  # no copy in memory
+            if trailer != MARK + hashlib.sha256(payload).hexdigest().encode() + b"\n":
+                raise ValueError(f"{path}: damaged, it does not have the checksum it was written with")
             try:
-                return torch.load(path, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
-            except Exception as error:  # a damaged file: whatever reading it raises
-                errors.append(f"{path}: {error}")
+                return torch.load(payload, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
+            except Exception as error:  # whatever torch raises for something that save did not write
+                raise ValueError(f"{path}: not to be read: {' '.join(str(error).split())[:200]}") from None
+
+
+def load(folder: Path) -> tuple[str, Any] | None:
+    """The last good checkpoint and the name of its file; None where there is none.
+
+    A damaged one gives way to the one before it, with a `CheckpointWarning`, and is put aside as
+    ``checkpoint-damaged.pt``, so that the next `save` does not put it in the place of the good one. Raises
+    ValueError where none is good.
+    """
+    sweep(folder, NAME)
+    errors: list[str] = []
+    for name in (NAME, PREVIOUS):
+        try:
+            state = read(folder / name)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            errors.append(str(error))
+            continue
+        if errors:
+            message = f"{errors[0]}; the run goes on from {name}, the one before"
+            warnings.warn(message, CheckpointWarning, stacklevel=2)
+            os.replace(folder / NAME, folder / DAMAGED)
+        return name, state
     if errors:
-        raise ValueError("no checkpoint could be read; move them away to start anew. " + "; ".join(errors))
+        raise ValueError("no checkpoint can be read: " + "; ".join(errors))
     return None
+
+
+def remove(folder: Path) -> None:
+    """Delete what `save` and `load` left."""
+    for name in (NAME, PREVIOUS, DAMAGED):
+        (folder / name).unlink(missing_ok=True)
+    sweep(folder, NAME)
 
 
 def random_state() -> dict[str, Any]:

@@ -94,7 +94,7 @@ class Loop:
     folder: str | Path | None = None  # for checkpoints
     save_every: int | None = None  # planned batches; None: at the end of every epoch
     save_seconds: float | None = None  # save after so long, too: on one process, and no more than a twentieth of the time
-    resume: bool = True
+    resume: bool | str = True  # from the folder's checkpoint; "anyway": although settings or data have changed since
     seed: int = 0
     log: Callable[[dict[str, Any]], None] | None = None  # gets every record
     log_step: Callable[[dict[str, Any]], None] | None = None  # gets one for every optimizer step: samples and loss are this process's own
@@ -111,6 +111,8 @@ class Loop:
             raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
         if isinstance(self.objective, LinearLoss):
             check_layer(self.objective.linear, self.model)
+        if self.resume not in (True, False, resume.ANYWAY):
+            raise ValueError(f'resume must be True, False or "{resume.ANYWAY}", got {self.resume!r}')
         self.make_schedule = find_schedule(self.schedule)
         self.samples = batches.Paired(self.data)
         preset = find_speed(self.speed)
@@ -159,7 +161,8 @@ class Loop:
         self.n_done = self.n_paused = 0  # planned batches; and at the last look at the clock
         self.won_share = 0.0  # of the last window
         self.best: dict[str, Tensor] | None = None
-        resume.restore(self)
+        self.identity: dict[str, Any] = {}  # what the result depends on
+        resume.begin(self)
         visible = self.progress if self.progress is not None else sys.stderr.isatty()
         self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=not visible, desc="training", unit="batch")
         try:

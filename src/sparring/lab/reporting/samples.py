@@ -33,7 +33,7 @@ class Seen:
 
     @classmethod
     def of(cls, run: RunFolder, kind: str) -> Seen | None:
-        rows = run.lines("predictions")
+        rows = run.lines("predictions", kind)
         if not rows:
             return None
         predicted, margins = [row.pop("predicted") for row in rows], [row.pop("margin", None) for row in rows]

@@ -16,6 +16,7 @@ from sparring.lab.runner import cut
 def hard_samples(plan: Plan) -> list[int]:
     """Indices of the training samples, as the run cut them, in which the run's best model leaves an opponent within δ."""
     config, data = plan.config, plan.data
+    plan.folder.verify()
     net, tokenizer = models.load(plan.folder.model, data.kind, trust_remote_code=config.trust_remote_code)
     length = getattr(tokenizer, "model_max_length", config.max_length)
     assert length is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparring.lab.records import write
 from sparring.lab.study import claims
-from sparring.lab.study.results import Results, read_results
+from sparring.lab.study.results import Results, made_from, read_results
 from sparring.lab.study.studies import STUDIES
 from sparring.lab.summaries import LEAST_SEEDS, difference
 from sparring.lab.tasks import UserError
@@ -21,12 +21,13 @@ def make(records: Path, page: Path) -> None:
     found = [(name, read_results(paths[name])) for name in STUDIES if name in paths]
     if not found:
         raise UserError(f"{records}: no records of studies; sparring paper TABLE --save {records} writes them")
-    write(
-        page,
-        "\n".join(
-            [head(records, page), verdicts([each for _, each in found]), *(section(name, each, records, page) for name, each in found)]
-        ),
-    )
+    parts = [head(records, page)]
+    with made_from(records):
+        parts.append(verdicts([results for _, results in found]))
+    for name, results in found:
+        with made_from(paths[name]):
+            parts.append(section(name, results, records, page))
+    write(page, "\n".join(parts))
 
 
 def head(records: Path, page: Path) -> str:

@@ -18,7 +18,7 @@ from sparring.lab.records import plain, write, write_json
 from sparring.lab.study import page, scales
 from sparring.lab.study.estimate import estimate, words
 from sparring.lab.study.listings import LISTINGS
-from sparring.lab.study.results import Results, read_results, record, write_results
+from sparring.lab.study.results import Results, made_from, read_results, record, write_results
 from sparring.lab.study.studies import STUDIES, Entry, Study, base_config, entries_of, find_study, stem
 from sparring.lab.tables import Sheet
 from sparring.lab.tasks import UserError, Where, get_task
@@ -76,15 +76,15 @@ class Rerun:
             found.setdefault((entry.plan.task.name, entry.plan.config.model), []).append(entry)
         return {task if len({t for t, _ in found}) == len(found) else f"{task}, {model}": each for (task, model), each in found.items()}
 
-    def run(self, jobs: int, console: Console, *, fresh: bool = False) -> Results:
+    def run(self, jobs: int, console: Console, *, fresh: bool = False, anyway: bool = False) -> Results:
         """Every run that is not there yet (``fresh``: all of them), then those that build on them."""
         self._begin(self.entries, fresh)
-        run_all([entry.plan for entry in self.entries], jobs, console)
+        run_all([entry.plan for entry in self.entries], jobs, console, anyway=anyway)
         entries = list(self.entries)
         if self.study.then is not None:
             entries += (further := self.study.then(self.entries))
             self._begin(further, fresh)
-            run_all([entry.plan for entry in further], jobs, console)
+            run_all([entry.plan for entry in further], jobs, console, anyway=anyway)
         records = [record(entry.plan.folder, self.study.name, entry.method, self.study.curves) for entry in entries]
         return Results(self.study.name, records, self.words)
 
@@ -203,7 +203,8 @@ def paper(options: Any, flags: dict[str, Any]) -> None:
             print(f"{study.name}: left out ({error})", file=sys.stderr)
             continue
         if results is not None:
-            outputs.append(_give(study, results, options))
+            with made_from(Path(options.records) if options.records else None):
+                outputs.append(_give(study, results, options))
     if options.json and outputs:
         print(json_text(plain(outputs if every else outputs[0])))
 
@@ -237,7 +238,7 @@ def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | Non
         return None
     if _n_todo(rerun):
         print(f"{study.name}: {_n_todo(rerun)} runs to do, {_time(rerun, options.jobs)}", file=sys.stderr)
-    return rerun.run(options.jobs, show.console(stderr=True), fresh=options.fresh)
+    return rerun.run(options.jobs, show.console(stderr=True), fresh=options.fresh, anyway=options.resume_anyway)
 
 
 def _give(study: Study, results: Results, options: Any) -> dict[str, Any]:

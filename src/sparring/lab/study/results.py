@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sparring.lab.config import IDENTITY
 from sparring.lab.errors import UserError
-from sparring.lab.evaluate import N_BINS
 from sparring.lab.records import RunFolder, read_lines, write_lines
+from sparring.lab.shapes import N_BINS, WHOLE, check_record, is_study
 from sparring.lab.summaries import spread
 
 CURVES = ("steps", "evaluations", "margins")  # over training; on dev; on test
@@ -25,7 +25,7 @@ def record(folder: RunFolder, study: str, method: str, curves: Sequence[str] = C
     return {
         "study": study,
         "method": method,
-        **{name: value for name, value in summary.items() if name not in ("folder", "config")},
+        **{name: value for name, value in summary.items() if name not in ("folder", "config", "checksums")},
         "config": {name: summary["config"].get(name) for name in IDENTITY},  # without where it lay
         "machine": folder.read("machine"),
         "n_test": folder.read("data")["sizes"]["test"],
@@ -52,7 +52,8 @@ def _thinned(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict
     """At most ``POINTS`` of them, each the mean of its neighbours, to the digits that can be seen."""
     size = max(1, -(-len(lines) // POINTS))
     parts = [lines[i : i + size] for i in range(0, len(lines), size)]
-    return [{name: float(f"{statistics.mean(line[name] for line in part):.5g}") for name in names} for part in parts]
+    known = [[line for line in part if None not in (line[name] for name in names)] for part in parts]  # null: it diverged
+    return [{name: float(f"{statistics.mean(line[name] for line in part):.5g}") for name in names} for part in known if part]
 
 
 def histogram(values: Sequence[float]) -> list[int]:
@@ -108,6 +109,25 @@ def read_results(path: Path) -> Results:
     """What `write_results` wrote."""
     try:
         head, *records = read_lines(path)
-        return Results(head["study"], records, head["words"])
-    except (OSError, ValueError, KeyError, json.JSONDecodeError) as error:
+        is_study(head, WHOLE)
+        for row in records:
+            check_record(row)
+        if not records:
+            raise ValueError("it has no line of a run")
+    except (OSError, ValueError) as error:
         raise UserError(f"{path}: no records of a study ({error}); sparring paper writes them with --save") from None
+    return Results(head["study"], records, head["words"])
+
+
+@contextmanager
+def made_from(path: Path | None) -> Iterator[None]:
+    """Name the file where its records, each of the right shape, do not make a table together: a method or a task is missing.
+
+    None: they are of runs that were just made, and an error is one of this program."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if path is None:
+            raise
+        words = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path}: no table or figure can be made of these records ({words}); --save writes them anew") from error

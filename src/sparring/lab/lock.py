@@ -1,0 +1,85 @@
+"""The lock of a run folder: one process at a time writes to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from sparring.files import sweep
+from sparring.lab.errors import UserError
+
+try:
+    import fcntl
+except ImportError:  # Windows: no lock
+    fcntl = None  # type: ignore[assignment]
+
+NAME = "lock"
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold the lock of a run folder, made if it is missing, and sweep what killed processes left in it.
+
+    The operating system releases the lock when its process ends, however it ends. The other processes of one
+    distributed run go on without it: the first one holds it for all.
+    """
+    if fcntl is None or os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    file = _take(path)
+    try:
+        sweep(path, running=True)
+        yield
+    finally:
+        if _is_file_at(file, path / NAME):  # and not one that another process made after this one was removed
+            (path / NAME).unlink()
+        file.close()
+
+
+def _take(path: Path) -> IO[Any]:
+    """Open and lock the file. Its holder removes it, so a lock counts only while the file is in its place."""
+    while True:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            file = (path / NAME).open("a")
+        except (FileNotFoundError, FileExistsError):
+            if path.exists() and not path.is_dir():
+                raise
+            continue  # another process removed the folder in between
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            advice = "wait for it, or give another --out"
+            raise UserError(f"{path}: another process is at work on this run; {advice}") from None
+        except BaseException:
+            file.close()
+            raise
+        if _is_file_at(file, path / NAME):
+            return file
+        file.close()
+
+
+def _is_file_at(file: IO[Any], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def remove(path: Path) -> None:
+    """Delete a folder that no other process is at work on. The lock goes last."""
+    with alone(path):
+        for child in sorted(path.iterdir(), key=lambda child: child.name != "summary.json"):  # it says "done"
+            if child.name == NAME:
+                continue
+            if child.is_dir() and not child.is_symlink():
+                shutil.rmtree(child)
+            else:
+                child.unlink()
+    with suppress(OSError):  # another process has begun a run in it
+        path.rmdir()
