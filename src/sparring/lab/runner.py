@@ -208,7 +208,7 @@ class Run:
             deliberately = ", --resume-anyway goes on with what is set now" if error.settings else ""
             raise UserError(f"{error.reason}; --fresh begins anew{deliberately}") from None
         except DivergenceError as error:
-            raise DivergedError(f"{self.plan.name}: {error}") from None
+            raise DivergedError(f"{self.plan.name}: {error.reason}. --on-divergence warn goes on regardless") from None
         finally:
             if self.board is not None:
                 self.board.close()

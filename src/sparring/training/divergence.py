@@ -28,6 +28,7 @@ class DivergenceError(RuntimeError):
     """Training produced NaN or an infinite number. The last checkpoint is still that of a finite state.
 
     Attributes:
+        reason: what happened and what to try.
         step: the step (planned batches, as in the logs) at which it appeared.
         epoch: its epoch.
         last_loss: the mean loss of the last batch that had a finite one; None where there was none.
@@ -35,6 +36,7 @@ class DivergenceError(RuntimeError):
         samples: indices in the data set of the samples it came from, where that is known.
     """
 
+    reason: str
     step: int
     epoch: int
     last_loss: float | None
@@ -159,15 +161,13 @@ class DivergenceMonitor:
         advice = f"try a lower learning rate or gradient clipping ({clipping}), and look at the input data"
         if any(process["inputs"] for process in culprits):
             advice = "correct the data, or leave such samples out"
-        message = (
-            f"{where}: {what}; last good loss {known}, learning rate {lr:g}{cause}; {advice}. "
-            'on_divergence="warn" or "ignore" goes on regardless'
-        )
+        reason = f"{where}: {what}; last good loss {known}, learning rate {lr:g}{cause}; {advice}"
         if self.mode == "raise":
-            raise DivergenceError(message, step=step, epoch=loop.sampler.epoch, last_loss=self.last_loss, lr=lr, samples=tuple(samples))
+            facts = {"step": step, "epoch": loop.sampler.epoch, "last_loss": self.last_loss, "lr": lr, "samples": tuple(samples)}
+            raise DivergenceError(f'{reason}. on_divergence="warn" or "ignore" goes on regardless', reason=reason, **facts)
         self.warned = True
         if loop.replicas.rank == 0:
-            warnings.warn(message, stacklevel=2)
+            warnings.warn(reason, stacklevel=2)
 
 
 def _sum(parameters: Iterable[nn.Parameter]) -> Tensor:
