@@ -72,6 +72,17 @@ def test_skipping_is_exact(tmp_path: Path, kind: str) -> None:
     assert ("multilabel" in rows.objective.name) == (kind == "multi-label")
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_model_with_checkpointing_enabled(tmp_path: Path, reentrant: bool) -> None:
+    ends = []
+    for speed in ("off", "skip"):
+        model = bert(num_hidden_layers=2)
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        trainer = trained(tmp_path, model, Sentences(), speed=speed, delta=0.1)
+        ends.append(weights(trainer.model))
+    assert torch.allclose(*ends, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["class", "token", "multi-label"])
 def test_accumulation_is_one_large_batch(tmp_path: Path, kind: str) -> None:
     """loss_func in a plain Trainer: four batches of 4 are one of 16, whatever the Trainer counts."""
