@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -183,6 +186,25 @@ def test_copies_and_pickles_stay_compacted() -> None:
         assert next(iter(copied._forward_hooks.values())).stats.n_skipping == 1
         assert all(g is not None for g in grads_of(copied))
     assert all(g is None for g in grads_of(model))
+
+
+def test_a_pickle_notices_hooks_in_a_new_process(tmp_path: Path) -> None:
+    model = mlp()
+    skip.compact(model)
+    (tmp_path / "model").write_bytes(pickle.dumps(model))
+    script = (
+        "import pickle, sys, torch\n"
+        "model = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "inner = []\n"
+        "model[0].register_forward_hook(lambda _module, _args, output: inner.append(output))\n"
+        "calls = []\n"
+        "output = model(torch.ones(8, 6))\n"
+        "inner[0].register_hook(calls.append)\n"
+        "(output.sum(1) * (torch.arange(8) % 2)).sum().backward()\n"
+        "assert len(calls) == 1\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "model")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_inference_and_torch_func_are_left_alone() -> None:

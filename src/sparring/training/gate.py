@@ -33,7 +33,6 @@ class Gate:
     """Hooks around a model's forward: its outputs are replaced by ones whose backward is `Backward.run`."""
 
     def __init__(self, min_dropped: float) -> None:
-        hooks.install()
         self.min_dropped = min_dropped
         self.open = True  # False: this forward gets an ordinary backward
         self.stats = SkipStats()
@@ -47,6 +46,7 @@ class Gate:
         if not self.open or not torch.is_grad_enabled() or _transformed():
             return
         check_modules(module)
+        hooks.install()
         inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.requires_grad]
         _running()[self] = _Forward(inputs, hooks.snapshot(), _next_number(), hooks.saving_is_hooked())
 

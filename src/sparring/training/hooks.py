@@ -45,11 +45,13 @@ def snapshot() -> Snapshot:
 
 def install() -> None:
     """Wrap torch's methods, the first time."""
+    if hasattr(Tensor.register_hook, "marks_nodes"):
+        return
     with _install_lock:
         if not hasattr(Tensor.register_hook, "marks_nodes"):
-            for name in ("register_hook", "retain_grad"):
-                setattr(Tensor, name, _marking(getattr(Tensor, name)))
             saved_tensors_hooks.__enter__ = _counting(saved_tensors_hooks.__enter__)  # type: ignore[method-assign]
+            for name in ("retain_grad", "register_hook"):  # the one that says "installed" comes last
+                setattr(Tensor, name, _marking(getattr(Tensor, name)))
 
 
 def _marking(method: Callable[..., Any]) -> Callable[..., Any]:
