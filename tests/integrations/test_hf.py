@@ -209,6 +209,14 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     for own, message in (({"loss": "softmax"}, "with loss as-softmax"), ({"rest": True}, "with resting False")):
         with pytest.raises(ValueError, match=message):
             SparringTrainer(bert(), args, train_dataset=Sentences(), **own).train(resume_from_checkpoint=folder)
+    state = Path(folder) / "sparring_0.pt"
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
+    with pytest.raises(ValueError, match="does not have the checksum"):
+        SparringTrainer(bert(), args, train_dataset=Sentences()).train(resume_from_checkpoint=folder)
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
     if not OLD:  # version 4 takes the checkpoint's
         other = arguments(tmp_path, per_device_train_batch_size=2)
         with pytest.raises(ValueError, match="with batch size 4, this one has 2"):

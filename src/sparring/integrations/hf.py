@@ -10,22 +10,24 @@ rate and everything that goes by steps end where they would have.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from sparring.delta import ConstantDelta, DeltaSchedule
+from sparring.files import written_beside
 from sparring.integrations.corner import Corner, part_of, take_window
 from sparring.integrations.hf_loss import loss_func, share_of, shifted
 from sparring.integrations.hf_steps import Steps, Window
 from sparring.integrations.rounds import Rounds
 from sparring.integrations.settings import Settings
 from sparring.losses import Loss
+from sparring.training import checkpoint as checkpoints
 from sparring.training.accumulate import ConstantAccumulation
 from sparring.training.batches import LABELS, class_second, logits_of
 
@@ -265,21 +267,20 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         state = {**self._identity(), "corner": self.corner.state_dict()}
         if self.rounds is not None:
             state["rounds"] = self.rounds.state_dict()
-        path = os.path.join(output_dir, STATE.format(self.args.process_index))
-        torch.save(state, f"{path}.part")
-        os.replace(f"{path}.part", path)
+        with written_beside(Path(output_dir) / STATE.format(self.args.process_index)) as part:
+            checkpoints.write(part, state)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None or self.corner is None:
             return
-        path = os.path.join(checkpoint, STATE.format(self.args.process_index))
-        if not os.path.exists(path):
+        path = Path(checkpoint) / STATE.format(self.args.process_index)
+        if not path.exists():
             raise ValueError(
                 f"{path} is missing: the checkpoint was saved by another Trainer, by fewer processes, or with save_only_model;"
                 " begin anew from its model"
             )
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        state = checkpoints.read(path)
         for name, now in self._identity().items():
             if (then := state[name]) != now:
                 raise ValueError(f"{checkpoint} is of a run with {name} {then}, this one has {now}; use another output_dir")

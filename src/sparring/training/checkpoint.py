@@ -49,7 +49,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
     """
     try:
         with written_beside(folder / NAME) as part:
-            _write(part, state)
+            write(part, state)
             if (folder / NAME).exists():
                 os.replace(folder / NAME, folder / PREVIOUS)
     except FileNotFoundError:
@@ -61,7 +61,8 @@ def save(folder: Path, state: dict[str, Any]) -> None:
         raise OSError(f"{folder}: {error}") from None
 
 
-def _write(path: Path, state: dict[str, Any]) -> None:
+def write(path: Path, state: dict[str, Any]) -> None:
+    """Write a state and its checksum to a file, for `read`."""
     with path.open("wb") as file:
         hashing = _HashingFile(file)
         torch.save(state, hashing)  # type: ignore[arg-type]
@@ -71,7 +72,7 @@ def _write(path: Path, state: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> Any:
-    """What `save` wrote to a file. Raises ValueError for one that is damaged or of another program."""
+    """What `write` wrote to a file. Raises ValueError for one that is damaged or of another program."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size - TRAILER_SIZE
         if size < 1:
