@@ -9,11 +9,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import GradientEdge
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from sparring.training import hooks
 from sparring.training.node_rules import Node
-from sparring.training.regions import Graph, Region, edge_of, explore, inputs_overlap, regions_of
+from sparring.training.regions import Edge, Graph, Region, edge_of, explore, inputs_overlap, regions_of
 from sparring.training.sharding import check_leaves, check_modules
 from sparring.training.skip_stats import SkipStats, Tally
 from sparring.training.survivors import Survivors
@@ -27,6 +29,7 @@ class _Forward(NamedTuple):
     hooks: hooks.Snapshot
     first_number: int  # nodes made from now on have this number or a higher one
     saving_is_hooked: bool
+    storages: list[Any]  # of the inputs that require gradients
 
 
 class Gate:
@@ -48,7 +51,8 @@ class Gate:
         check_modules(module)
         hooks.install()
         inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.requires_grad]
-        _running()[self] = _Forward(inputs, hooks.snapshot(), _next_number(), hooks.saving_is_hooked())
+        storages = [_storage(x) for x in inputs]
+        _running()[self] = _Forward(inputs, hooks.snapshot(), _next_number(), hooks.saving_is_hooked(), storages)
 
     def before_child(self, child: nn.Module, args: Any) -> None:
         """Before the forward of the model's first child: notices calls of ``model.forward``, which run none of the model's hooks."""
@@ -78,6 +82,9 @@ class Gate:
         outputs = {id(x): x for x in leaves if isinstance(x, Tensor) and x.grad_fn is not None and id(x) not in foreign}
         if not outputs:
             return output
+        if any(x.is_nested or x.layout is not torch.strided for x in outputs.values()):
+            self.stats.reasons["nested or sparse outputs"] += 1
+            return output
         inputs = {edge_of(x): x for x in forward.inputs if x.grad_fn is not None}
         regions = regions_of(list(outputs.values()), inputs)
         reason = _obstacle(module, forward, regions)
@@ -86,15 +93,16 @@ class Gate:
         if reason:
             self.stats.reasons[reason] += 1
             return output
-        gated = self._gated(regions)
+        storages = [*forward.storages, *map(_storage, outputs.values())]
+        gated = self._gated(regions, alias=len(set(storages)) < len(storages))
         return tree_unflatten([gated.get(id(x), x) for x in leaves], spec)
 
-    def _gated(self, regions: list[Region]) -> dict[int, Tensor]:
-        """The outputs behind gates, by the id of what they replace."""
+    def _gated(self, regions: list[Region], alias: bool) -> dict[int, Tensor]:
+        """The outputs behind gates, by the id of what they replace; ``alias``: some share memory with each other or an input."""
         gated: dict[int, Tensor] = {}
         tally = Tally()
         for region in regions:
-            backward = Backward(self, region, tally, hooks.snapshot())
+            backward = Backward(self, region, tally, hooks.snapshot(), alias)
             ends = [gated.get(id(x), x) for x in region.graph.ends.values()]
             results = _Gated.apply(backward, *region.graph.leaves.values(), *ends)
             gated |= {id(output): result for output, result in zip(region.outputs, results, strict=True)}
@@ -131,9 +139,10 @@ def _obstacle(module: nn.Module, forward: _Forward, regions: list[Region]) -> st
             return graph.obstacle
         if reason := check_leaves(graph.leaves.values()):
             return reason
-        from_before = graph.first_number < forward.first_number  # an activation that the forward closes over
+        if graph.first_number < forward.first_number:  # they may have hooks, and other forwards may use them too
+            return "activations from before the forward"
         nodes = graph.inner_nodes()
-        if hooks.find(nodes) if from_before else hooks.find_since(forward.hooks, nodes):
+        if hooks.find_marked(nodes) or hooks.find_since(forward.hooks, nodes):
             return "hooks"
     return ""
 
@@ -154,8 +163,9 @@ class _Gated(torch.autograd.Function):
 class Backward:
     """The backward of one region of one forward."""
 
-    def __init__(self, gate: Gate, region: Region, tally: Tally, before: hooks.Snapshot) -> None:
-        self.gate, self.tally, self.before = gate, tally, before
+    def __init__(self, gate: Gate, region: Region, tally: Tally, before: hooks.Snapshot, alias: bool) -> None:
+        self.gate, self.tally, self.before, self.alias = gate, tally, before, alias
+        self.versions = [output._version for output in region.outputs]  # in-place operations count them up
         self.region: Region | None = region  # None once it is used up
         self.shared = False  # the engine comes through this graph by itself too
 
@@ -168,13 +178,19 @@ class Backward:
         graph = self.region.graph
         targets = [*graph.leaves, *graph.ends]
         tensors = [*graph.leaves.values(), *graph.ends.values()]
-        roots = [output for output, grad in zip(self.region.outputs, grads, strict=True) if grad is not None]
+        outputs = zip(self.region.edges, self.region.outputs, strict=True)
+        roots = [root for root, grad in zip(outputs, grads, strict=True) if grad is not None]
         values = [grad for grad in grads if grad is not None]
         if not values:
             return [None] * len(targets)
         if len(roots) < len(grads):
-            graph = explore(roots, graph.ends)
-        rows, reason = self._survivors(graph, values)
+            graph = explore([edge for edge, _ in roots], graph.ends)
+        del outputs
+        visited = _engine_visits(graph)
+        modified = self.versions != [output._version for output in self.region.outputs]
+        if modified and (self.alias or visited):
+            raise RuntimeError(_MODIFIED)
+        rows, reason = self._survivors(graph, values, visited)
         if rows is None:
             n_samples = len(values[0]) if values[0].ndim else 1
             self.gate.stats.count(self.tally, n_samples, n_samples, walked=False, reason=reason)
@@ -185,9 +201,8 @@ class Backward:
         hooks.not_called_with_none(x for target, x in zip(targets, tensors, strict=True) if target not in gradients)
         return [gradients.get(target) for target in targets]
 
-    def _survivors(self, graph: Graph, grads: list[Tensor]) -> tuple[Survivors | None, str]:
+    def _survivors(self, graph: Graph, grads: list[Tensor], visited: bool) -> tuple[Survivors | None, str]:
         """The samples that get a backward, or None and why it must be all of them."""
-        visited = _engine_visits(graph)
         hooked = hooks.find_since(self.before, graph.inner_nodes())
         if hooked and visited:
             raise RuntimeError(_TWO_PASSES)
@@ -207,20 +222,23 @@ class Backward:
             return None, "outputs without a common first dimension"
         if rows.n - rows.k <= self.gate.min_dropped * rows.n:
             return None, "few zero rows"
-        if rows.k == 0 and any(getattr(node, "_saved_sparse", False) for node in graph.dependents):
-            return None, "sparse gradients"
+        if any(getattr(node, "_saved_sparse", False) for node in graph.dependents):
+            return None, "sparse gradients"  # they would have other indices, which sparse optimizers go by
+        if rows.k == 0 and any(isinstance(node, BackwardCFunction) for node in graph.dependents):
+            return None, "a function of its own"  # which may give no gradient where zeros are promised, or train what it hides
         return rows, ""
 
-    def _by_engine(self, graph: Graph, roots: list[Tensor], grads: list[Tensor]) -> dict[Any, Tensor]:
-        targets: list[Any] = [*graph.leaves, *graph.ends]
-        ends = [*graph.leaves.values(), *graph.ends.values()]
+    def _by_engine(self, graph: Graph, roots: list[tuple[Edge, Tensor]], grads: list[Tensor]) -> dict[Any, Tensor]:
+        starts = [GradientEdge(*edge) for edge, _ in roots]
+        trained = {target: x for target, x in (*graph.leaves.items(), *graph.ends.items()) if x.requires_grad}  # still
+        ends = [*trained.values()]
         keep = self.shared or torch._C._autograd._get_current_graph_task_keep_graph()
         second = torch.is_grad_enabled()
-        with hooks.called_outside(ends, [root.grad_fn for root in roots]):
-            gradients = torch.autograd.grad(roots, ends, grads, retain_graph=keep, create_graph=second, allow_unused=True)
-        return {target: grad for target, grad in zip(targets, gradients, strict=True) if grad is not None}
+        with hooks.called_outside(ends, [start.node for start in starts]):
+            gradients = torch.autograd.grad(starts, ends, grads, retain_graph=keep, create_graph=second, allow_unused=True)
+        return {target: grad for target, grad in zip(trained, gradients, strict=True) if grad is not None}
 
-    def _by_walk(self, graph: Graph, roots: list[Tensor], grads: list[Tensor], rows: Survivors) -> dict[Any, Tensor]:
+    def _by_walk(self, graph: Graph, roots: list[tuple[Edge, Tensor]], grads: list[Tensor], rows: Survivors) -> dict[Any, Tensor]:
         stats = self.gate.stats
         if rows.k == 0:
             stats.count(self.tally, rows.n, 0)
@@ -237,6 +255,10 @@ _TWO_PASSES = (
     "a compacted model has hooks on activations, and the loss reaches these activations on a second way besides the model's "
     "outputs: the hooks would be called twice, with a part of the gradient each. Remove the hooks, return the activation from "
     "forward, or undo skip.compact"
+)
+_MODIFIED = (
+    "an output of a compacted model was modified in place, and shares its memory with another output, with an input, or with an activation "
+    "that the loss uses too: their gradients cannot be told apart. Use an operation that makes a new tensor, or undo skip.compact"
 )
 _JOINT = (
     "register_multi_grad_hook was called for an activation of a compacted model after its forward, where the hook cannot be called "
@@ -266,15 +288,23 @@ def leaves_behind(x: Tensor) -> tuple[list[Tensor], bool]:
 
 
 def _transformed() -> bool:
-    """Under torch.func or forward-mode AD: their own ways with gradients."""
+    """Under torch.func, forward-mode AD or torch.jit.trace: their own ways with gradients."""
+    if torch._C._get_tracing_state() is not None:
+        return True
     return torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0
 
 
 def _next_number() -> int:
     """The number of the next node."""
     with torch.enable_grad():
-        probe: Any = torch.zeros((), requires_grad=True).exp()
+        probe: Any = torch.zeros((), requires_grad=True).neg()  # saves nothing, so it calls nobody's saved_tensors_hooks
     return probe.grad_fn._sequence_nr() + 1  # type: ignore[no-any-return]
+
+
+def _storage(x: Tensor) -> Any:
+    """What is the same for tensors that share memory."""
+    plain = type(x) in (Tensor, nn.Parameter) and x.layout is torch.strided and not x.is_nested
+    return x.untyped_storage()._cdata if plain else id(x)
 
 
 def _engine_visits(graph: Graph) -> bool:

@@ -23,7 +23,8 @@ from torch.utils.hooks import RemovableHandle
 
 Node = Any  # torch.autograd.graph.Node
 
-SINGLE, JOINT = "sparring: hooked outputs", "sparring: waits for other tensors"  # marks: which results of the node have hooks
+MARK = "sparring: hooked outputs"
+SINGLE, JOINT = "hook", "hook of several tensors"  # what is found on nodes
 
 _install_lock = threading.Lock()
 _mark_numbers = itertools.count(1)  # next() is atomic; a number is never given twice, so an unchanged one proves that nothing came
@@ -58,12 +59,17 @@ def _marking(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def marked(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         global _last_mark
+        result = method(self, *args, **kwargs)
         node: Node = self.grad_fn
         if node is not None:
-            is_joint = any("register_multi_grad_hook" in getattr(x, "__qualname__", "") for x in (*args, *kwargs.values()))
-            node.metadata.setdefault(JOINT if is_joint else SINGLE, set()).add(self.output_nr)
+            retains, hooks = node.metadata.setdefault(MARK, {}).get(self.output_nr, (False, None))
+            if isinstance(result, RemovableHandle):
+                hooks = result.hooks_dict_ref  # a weak reference: the tensor would keep its node alive
+            else:
+                retains = True
+            node.metadata[MARK][self.output_nr] = (retains, hooks)
             _last_mark = next(_mark_numbers)
-        return method(self, *args, **kwargs)
+        return result
 
     marked.marks_nodes = True  # type: ignore[attr-defined]
     return marked
@@ -84,16 +90,35 @@ def find_since(before: Snapshot, nodes: Iterable[Node]) -> str:
     return "" if (now.mark, now.handle) == (before.mark, before.handle) else find(nodes)
 
 
+def find_marked(nodes: Iterable[Node]) -> str:
+    """`find` for tensors' hooks alone, which is quick: nodes are not asked."""
+    return max((_marked(node) for node in nodes), default="", key=len) if _last_mark else ""
+
+
 def find(nodes: Iterable[Node]) -> str:
     """SINGLE where a node, or a tensor it made, has a hook; JOINT where one waits for several tensors; "" without any."""
-    marks = {JOINT if JOINT in node.metadata else SINGLE if hooked_outputs(node) or _has_node_hooks(node) else "" for node in nodes}
-    return next((mark for mark in (JOINT, SINGLE) if mark in marks), "")
+    marks = {_marked(node) or (SINGLE if _has_node_hooks(node) else "") for node in nodes}
+    return max(marks, default="", key=len)  # JOINT is the longest
+
+
+def _marked(node: Node) -> str:
+    """What the marks of a node say that is still true."""
+    found = [hooks for _, hooks in _live_marks(node).values()]
+    if any("register_multi_grad_hook" in getattr(hook, "__qualname__", "") for hooks in found for hook in hooks.values()):
+        return JOINT
+    return SINGLE if found else ""
+
+
+def _live_marks(node: Node) -> dict[int, tuple[bool, dict[int, Any]]]:
+    """By output: whether its gradient is retained, and its hooks. Those that were removed leave nothing."""
+    marks: dict[int, Any] = node.metadata.get(MARK, {})
+    live = {number: (retains, (reference and reference()) or {}) for number, (retains, reference) in marks.items()}
+    return {number: mark for number, mark in live.items() if any(mark)}
 
 
 def hooked_outputs(node: Node) -> set[int]:
-    """Which of the tensors that a node made got a hook, or retain their gradients."""
-    marks: dict[str, set[int]] = node.metadata
-    return marks.get(SINGLE, set()) | marks.get(JOINT, set())
+    """Which of the tensors that a node made have hooks, or retain their gradients."""
+    return set(_live_marks(node))
 
 
 def _has_node_hooks(node: Node) -> bool:
@@ -112,13 +137,7 @@ def _do_nothing(*_: Any) -> None:
 
 def saving_is_hooked() -> bool:
     """Whether tensors saved now go through somebody's saved_tensors_hooks: only one pair may sit on a saved tensor."""
-    with torch.enable_grad():
-        probe: Any = torch.zeros((), requires_grad=True).exp()
-    try:
-        probe.grad_fn._raw_saved_result.register_hooks(lambda x: x, lambda x: x)
-    except RuntimeError:
-        return True
-    return False
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 # ---------------------------------------------------------------- hooks at the ends of a backward pass inside another one

@@ -62,9 +62,13 @@ def _identity(x: Tensor) -> Tensor:
 
 
 def run_on(node: Node, values: Values, rows: Survivors, saved: dict[str, int]) -> tuple[Tensor | None, ...] | None:
-    """torch's backward of ``node`` with the named saved tensors cut to the survivors; None where they are hooked already."""
+    """torch's backward of ``node`` with the named saved tensors cut to the survivors; None where that is not possible: one is
+    hooked already, or sparse."""
     hooks = []
     for name, dim in saved.items():
+        x = getattr(node, "_saved_" + name)  # raises where it was modified in place; with a hook on it nobody would notice
+        if x is None or x.layout is not torch.strided:
+            return None
         hook = _Saved(rows, dim)
         try:
             getattr(node, "_raw_saved_" + name).register_hooks(_identity, hook.unpack)
@@ -94,6 +98,7 @@ def _run_python(node: Node, values: Values) -> tuple[Tensor | None, ...]:
     given = [torch.zeros(m.shape, dtype=m.dtype, device=m.device) if v is None else v for v, m in zip(values, metas, strict=True)]
     outs = node.apply(*given)
     outs = outs if isinstance(outs, tuple) else (outs,)
+    outs = outs[: len(node.needs_input_grad)]  # further ones may be None
     needed = iter([out for out, need in zip(outs, node.needs_input_grad, strict=True) if need])
     return tuple(None if edge[0] is None else next(needed) for edge in node.next_functions)
 

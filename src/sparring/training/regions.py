@@ -7,7 +7,7 @@ lies an output that the caller holds, so torch's engine adds up its gradients an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -43,6 +43,7 @@ class Region(NamedTuple):
     """From ``outputs`` down to leaves and to ends: inputs of the model, or outputs that begin another region."""
 
     outputs: list[Tensor]
+    edges: list[Edge]  # of the outputs, as the forward left them: in-place operations change those of a tensor
     graph: Graph
     feeding: list[Tensor]  # of the outputs, those that other outputs of this same region are made of
 
@@ -51,9 +52,9 @@ def edge_of(x: Tensor) -> Edge:
     return x.grad_fn, x.output_nr
 
 
-def explore(roots: Sequence[Tensor], ends: dict[Edge, Tensor]) -> Graph:
+def explore(roots: Iterable[Edge], ends: dict[Edge, Tensor]) -> Graph:
     """The graph behind ``roots``, up to leaves and ``ends``."""
-    stack: list[Node] = [root.grad_fn for root in roots]
+    stack: list[Node] = [node for node, _ in roots]
     edges: dict[Node, tuple[Edge, ...]] = {}
     rules: dict[Node, Rule | None] = {}
     leaves: dict[Node, Tensor] = {}
@@ -68,7 +69,7 @@ def explore(roots: Sequence[Tensor], ends: dict[Edge, Tensor]) -> Graph:
         if name == "torch::autograd::AccumulateGrad":
             leaves[node] = node.variable
         else:
-            obstacle = obstacle or OBSTACLES.get(name, "")
+            obstacle = obstacle or OBSTACLES.get(name, "nested tensors" if "Nested" in name else "")
             first_number = min(first_number, node._sequence_nr())
         rules[node] = rule_for(name)
         next_edges = edges[node] = node.next_functions
@@ -93,10 +94,10 @@ def regions_of(outputs: list[Tensor], inputs: dict[Edge, Tensor]) -> list[Region
     Regions may share nothing, not even a leaf, and may have one end each: torch's engine, asked for the gradients of a leaf and of
     an end, goes on from the end to the leaf. Where this does not hold, everything is one region.
     """
-    whole = explore(outputs, inputs)
+    whole = explore(map(edge_of, outputs), inputs)
     begins = {edge_of(output): output for output in outputs}
     feeding = _feeding(whole, begins) if len(outputs) > 1 else {}
-    everything = Region(outputs, whole, list(feeding.values()))
+    everything = Region(outputs, list(map(edge_of, outputs)), whole, list(feeding.values()))
     groups: dict[Node, list[Tensor]] = {}
     for (node, _), output in sorted(feeding.items(), key=lambda item: item[0][0]._sequence_nr()):
         groups.setdefault(node, []).append(output)
@@ -105,13 +106,13 @@ def regions_of(outputs: list[Tensor], inputs: dict[Edge, Tensor]) -> list[Region
     known_nodes: set[Node] = set()
     known_ends = set(inputs)
     for group in (*groups.values(), last) if feeding else ():
-        begin = {edge_of(output) for output in group}
-        graph = explore(group, {edge: x for edge, x in (*inputs.items(), *feeding.items()) if edge not in begin})
+        begin = list(map(edge_of, group))
+        graph = explore(begin, {edge: x for edge, x in (*inputs.items(), *feeding.items()) if edge not in begin})
         if len(graph.ends) > 1 or not known_nodes.isdisjoint(graph.edges) or not known_ends.issuperset(graph.ends):
             return [everything]
         known_nodes.update(graph.edges)
-        known_ends |= begin
-        regions.append(Region(group, graph, []))
+        known_ends.update(begin)
+        regions.append(Region(group, begin, graph, []))
     return regions or [everything]
 
 
@@ -119,7 +120,7 @@ def inputs_overlap(regions: list[Region], inputs: dict[Edge, Tensor]) -> bool:
     """Whether an input is made of another input, or of leaves that the model uses too, so that the engine would go on to them."""
     if not inputs:
         return False
-    before = explore(list(inputs.values()), {})
+    before = explore(inputs, {})
     leaves = {node for region in regions for node in region.graph.leaves}
     return not leaves.isdisjoint(before.leaves) or bool(_feeding(before, inputs))
 

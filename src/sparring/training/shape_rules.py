@@ -17,7 +17,7 @@ def _reshape(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | No
     (grad,) = values
     for d in range(len(shape)):
         outside = math.prod(shape[:d])
-        if grad is not None and before % outside == 0 and shape[d] > 1 and (at := rows.at(before // outside)).fits(shape, d):
+        if grad is not None and outside and before % outside == 0 and shape[d] > 1 and (at := rows.at(before // outside)).fits(shape, d):
             return [Grad(grad.reshape(cut(shape, rows, d)), at, d)]
     return None
 

@@ -20,7 +20,7 @@ from torch.autograd.graph import GradientEdge
 
 from sparring.training.hooks import called_outside
 from sparring.training.node_rules import Node, run
-from sparring.training.regions import Edge, Graph, edge_of
+from sparring.training.regions import Edge, Graph
 from sparring.training.survivors import Grad, Survivors, nonzero_rows
 
 PATIENCE = 4  # how often a walk may fall back to full size and look for zeros before it lets the engine finish
@@ -39,18 +39,21 @@ class Walk:
         self.owners: dict[Node, Any] = {}  # what keeps a node alive that is written in Python: holding it is not enough
         self.n_compact = 0  # gradients in waiting that hold survivors only
 
-    def run(self, roots: list[Tensor], grads: Sequence[Tensor], rows: Survivors) -> None:
+    def run(self, roots: list[tuple[Edge, Tensor]], grads: Sequence[Tensor], rows: Survivors) -> None:
         """From ``roots``, which are emptied: while the walk goes on, what lies behind it is freed."""
         self.known.append(rows)
         for grad in reversed(grads):
-            root = roots.pop()
-            self.owners[root.grad_fn] = root
-            self._arrive(edge_of(root), Grad(rows.take(grad, 0), rows, 0))
-        del root
+            edge, root = roots.pop()
+            self.owners[edge[0]] = root
+            self._arrive(edge, Grad(rows.take(grad, 0), rows, 0))
+        del edge, root
         edges, rules, dependents, leaves, *_ = self.graph
         ready = [node for node, count in dependents.items() if count == 0]
         while ready and self.n_compact:
             node = ready.pop()
+            if isinstance(node, BackwardCFunction) and None in self.waiting.get(node, ()):
+                self._hand_over(node)
+                break
             owner = node, self.owners.pop(node, None)
             outs = self._visit(node) if node in self.waiting else ()
             for edge, out in zip_longest(edges[node], outs):
@@ -134,6 +137,12 @@ class Walk:
                 return Grad(grad)
             self.known.append(rows)
         return Grad(rows.take(grad, 0), rows, 0)
+
+    def _hand_over(self, node: Node) -> None:
+        """Let the engine go on from here: only it knows whether a Function written in Python takes None for a gradient or zeros."""
+        self.full_from = node.name()
+        for slots in self.waiting.values():
+            slots[:] = [None if grad is None else Grad(grad.full()) for grad in slots]
 
     def _finish(self) -> None:
         """Leave what is in full anyway to the engine."""
