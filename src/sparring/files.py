@@ -80,7 +80,11 @@ def file_names(folder: Path) -> list[str]:
 def changed_file(folder: Path, digests: Mapping[str, str]) -> str | None:
     """Say which file is not as it was when its digest was taken; None if all are."""
     for name, digest in digests.items():
+        if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts:
+            return f"{name!r} is not the name of a file in it"
         try:
+            if not (folder / name).is_file():  # nothing to wait for: not a pipe, not a device
+                return f"{name} is missing, or no regular file"
             if file_digest(folder / name) != digest:
                 return f"{name} has changed since it was written"
         except OSError as error:

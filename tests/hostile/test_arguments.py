@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from sparring.lab.config import Config
 from sparring.lab.plan import open_task, plan
 from sparring.lab.untrusted import file_name
 from tests.hostile.data_files import WAVS, own, pickles, table, wav, write
+from tests.hostile.test_untrusted import REFUSED, with_code
 
 SMALL = ["--epochs", "1", "--n-train", "20", "--n-dev", "5", "--n-test", "5", "--threads", "1"]
 
@@ -93,31 +95,43 @@ def test_settings_that_python_cannot_hold(toml: bytes, capsys: pytest.CaptureFix
 
 
 SCRIPT = """
+import sys
 from sparring.cli import main
 for words in {}:
     try:
-        print("exit", main(words))
+        code = main(words)
     except SystemExit as exit:
-        print("exit", exit.code)
+        code = exit.code
+    print("exit", code, file=sys.stderr)
+sys.exit(sys.stdin.read() != {!r})
 """
 
 
 def test_the_real_command_line(tmp_path: Path) -> None:
-    """In a process of its own, whose output is latin-1: broken data sets and files, and no traceback."""
+    """In a process of its own, whose output is latin-1, with a pipe that says yes: broken data sets and files, a model with code; no
+    traceback, no question, no code run."""
+    mark, yes = tmp_path / "mark", "y\n" * 9
+    with_code(tmp_path / "model", mark)
     write(tmp_path / "cifar100", pickles(train=[1]))
     write(tmp_path, {"deep.json": b"[" * 100_000, "...csv": table(","), "array/train.npz": b"PK\3\4"})
     commands = [
         *(["losses"], ["run", "cifar100"], ["run", "deep.json"], ["run", "array"], ["run", "--help"], ["run", "--no"]),
         *(["run", "digits", "--seed", "4294967296"], ["run", "...csv", *SMALL, "--out", "inner/runs"]),
+        ["run", "...csv", "--model", "model", "--out", "inner/runs"],
     ]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "SPARRING_DATA": str(tmp_path), "PYTHONIOENCODING": "latin-1"}
-    process = [sys.executable, "-c", SCRIPT.format(commands)]
-    shown = subprocess.run(process, capture_output=True, cwd=tmp_path, env=environment, timeout=300)
-    output, errors = shown.stdout.decode("latin-1"), shown.stderr.decode("latin-1")
+    environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
+    process = [sys.executable, "-c", SCRIPT.format(commands, yes)]
+    shown = subprocess.run(process, input=yes.encode(), capture_output=True, cwd=tmp_path, env=environment, timeout=300)
+    errors = shown.stderr.decode("latin-1")
     assert "Traceback" not in errors
-    codes = [line for line in output.splitlines() if line.startswith("exit")]
-    assert codes == [f"exit {code}" for code in (0, 1, 1, 1, 0, 2, 1, 0)]
-    assert len([line for line in errors.splitlines() if line.startswith("sparring: ")]) == 5
+    *parts, rest = re.split(r"^exit (\d)\n", errors.replace("\r\n", "\n"), flags=re.MULTILINE)
+    assert parts[1::2] == list("011102101"), errors
+    assert len([line for line in errors.splitlines() if line.startswith("sparring: ")]) == 6
+    assert REFUSED in parts[-2]
+    assert parts[-2].count("\n") == 1, parts[-2]
+    assert (shown.returncode, rest) == (0, ""), "nothing was asked, so nothing of standard input was read"
+    assert not mark.exists()
     assert sorted(path.name for path in (tmp_path / "inner").iterdir()) == ["runs"]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from sparring.files import CheckpointWarning
+from sparring.files import CheckpointWarning, changed_file
 from sparring.parallel import Checkpoints
 from sparring.training import checkpoint
 from sparring.training.resume import ResumeError
@@ -216,3 +216,12 @@ def test_the_payload_is_what_torch_save_writes(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, STATE)
     content = (tmp_path / checkpoint.NAME).read_bytes()[: -checkpoint.TRAILER_SIZE]
     assert torch.load(io.BytesIO(content), weights_only=True)["names"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "../outside", "a/../../outside", "a\0b", "pipe", "folder"])
+def test_names_in_a_manifest_stay_inside_its_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "folder"
+    (folder / "folder").mkdir(parents=True)
+    (tmp_path / "outside").write_text("secret")
+    os.mkfifo(folder / "pipe")  # reading it would wait for ever
+    assert changed_file(folder, {name: "0" * 64}) is not None

@@ -209,6 +209,7 @@ def test_shared_memory_that_is_modified_is_refused(forward: Callable[..., Any], 
         run(net)
 
 
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="older torch tells of saved_tensors_hooks only by a tensor that is saved")
 def test_saving_hooks_see_what_the_model_saves_alone() -> None:
     shapes: list[list[torch.Size]] = []
     for compacted in (False, True):

@@ -1,4 +1,4 @@
-"""Checkpoint folders are read without running code from them."""
+"""Checkpoint folders are read without running code from them. Whoever plants a file in one writes a right manifest as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint.metadata import Metadata
 
-from sparring.parallel import Checkpoints
+from sparring.parallel import Checkpoints, manifest
 from sparring.parallel.reader import UntrustedCheckpointError, read_metadata
 
 
@@ -43,6 +43,13 @@ class Runs:
         return os.system, (f"touch {self.mark}",)
 
 
+def plant(file: Path, content: bytes) -> None:
+    """A file in place of a checkpoint's, with its checksum: what refuses it then is the reader."""
+    file.write_bytes(content)
+    manifest.write(file.parent)
+    assert manifest.verify(file.parent) is None
+
+
 def test_what_was_saved_is_loaded(saved: Path) -> None:
     model, optimizer = trained()
     for parameter in model.parameters():
@@ -54,20 +61,23 @@ def test_what_was_saved_is_loaded(saved: Path) -> None:
     assert extra["half"].tolist() == [1, 1, 1]
 
 
-def test_metadata_that_would_run_a_command_is_refused(saved: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verify", [True, False])
+def test_metadata_that_would_run_a_command_is_refused(saved: Path, tmp_path: Path, verify: bool) -> None:
     file, mark = saved / "step-00000003" / ".metadata", tmp_path / "mark"
     metadata = pickle.loads(file.read_bytes())
     metadata.planner_data = Runs(mark)
     for hostile in (metadata, Runs(mark), [Runs(mark)], {"a": Runs(mark)}):
-        file.write_bytes(pickle.dumps(hostile))
+        plant(file, pickle.dumps(hostile))
         with pytest.raises(UntrustedCheckpointError, match=r"\.metadata: it asks for (posix|nt)\.system.*nothing of this one was run"):
-            Checkpoints(saved).load(*trained())
+            Checkpoints(saved).load(*trained(), verify=verify)
     assert not mark.exists()
+    pickle.loads(file.read_bytes())
+    assert mark.exists(), "pickle would have run it"
 
 
 @pytest.mark.parametrize("content", ["metadata of nothing", 3, None])
 def test_other_pickles_are_refused(saved: Path, content: Any) -> None:
-    (saved / "step-00000003" / ".metadata").write_bytes(pickle.dumps(content))
+    plant(saved / "step-00000003" / ".metadata", pickle.dumps(content))
     with pytest.raises(ValueError, match="expected checkpoint metadata, got"):
         Checkpoints(saved).load(*trained())
 
@@ -86,7 +96,7 @@ def test_files_outside_the_folder_are_refused(saved: Path, name: str) -> None:
     file = saved / "step-00000003" / ".metadata"
     metadata = pickle.loads(file.read_bytes())
     next(iter(metadata.storage_data.values())).relative_path = name
-    file.write_bytes(pickle.dumps(metadata))
+    plant(file, pickle.dumps(metadata))
     with pytest.raises(UntrustedCheckpointError, match="outside its folder"):
         Checkpoints(saved).load(*trained())
 
@@ -95,12 +105,13 @@ def test_damaged_metadata_is_named(saved: Path) -> None:
     file = saved / "step-00000003" / ".metadata"
     whole = file.read_bytes()
     for content in (b"", b"\x80", whole[: len(whole) // 2], b"\xff" * 100):
-        file.write_bytes(content)
+        plant(file, content)
         with pytest.raises(ValueError, match=r"\.metadata: damaged"):
             Checkpoints(saved).load(*trained())
 
 
-def test_data_that_would_run_a_command_is_refused(saved: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verify", [True, False])
+def test_data_that_would_run_a_command_is_refused(saved: Path, tmp_path: Path, verify: bool) -> None:
     """Entries that are no tensors: torch reads them with weights_only=False."""
     folder, mark = saved / "step-00000003", tmp_path / "mark"
     metadata = pickle.loads((folder / ".metadata").read_bytes())
@@ -110,7 +121,9 @@ def test_data_that_would_run_a_command_is_refused(saved: Path, tmp_path: Path) -
             torch.save(Runs(mark), buffer)
             (folder / "hostile.distcp").write_bytes(buffer.getvalue())
             info.relative_path, info.offset, info.length = "hostile.distcp", 0, len(buffer.getvalue())
-    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    plant(folder / ".metadata", pickle.dumps(metadata))
     with pytest.raises(UntrustedCheckpointError, match=r"step-00000003: extra\.epoch holds more than tensors and plain values"):
-        Checkpoints(saved).load(*trained(), extra={"epoch": 0})
+        Checkpoints(saved).load(*trained(), extra={"epoch": 0}, verify=verify)
     assert not mark.exists()
+    torch.load(folder / "hostile.distcp", weights_only=False)
+    assert mark.exists(), "torch would have run it"

@@ -12,6 +12,7 @@ import hashlib
 import io
 import mmap
 import os
+import pickle
 import random
 import sys
 import warnings
@@ -87,7 +88,9 @@ def read(path: Path) -> Any:
                 raise ValueError(f"{path}: damaged, it does not have the checksum it was written with")
             try:
                 return torch.load(payload, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
-            except Exception as error:  # whatever torch raises for something that save did not write
+            except pickle.UnpicklingError:
+                raise ValueError(f"{path}: it holds more than tensors and plain values; nothing of it was run") from None
+            except Exception as error:  # whatever torch raises for something that `write` did not write
                 raise ValueError(f"{path}: not to be read: {' '.join(str(error).split())[:200]}") from None
 
 

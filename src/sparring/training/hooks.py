@@ -137,7 +137,15 @@ def _do_nothing(*_: Any) -> None:
 
 def saving_is_hooked() -> bool:
     """Whether tensors saved now go through somebody's saved_tensors_hooks: only one pair may sit on a saved tensor."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
+        return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    with torch.enable_grad():  # older torch: only a tensor that is saved can tell, and the hooks see it
+        probe: Any = torch.zeros((), requires_grad=True).exp()
+    try:
+        probe.grad_fn._raw_saved_result.register_hooks(lambda x: x, lambda x: x)
+    except RuntimeError:
+        return True
+    return False
 
 
 # ---------------------------------------------------------------- hooks at the ends of a backward pass inside another one
