@@ -1,10 +1,11 @@
 """Hooks on tensors and on nodes of the autograd graph: noticing them, and keeping them from being called twice.
 
-Only torch's engine calls hooks. A backward pass that visits nodes by hand must know whether there are any, and torch has no way to
-ask. So the first ``compact`` wraps ``Tensor.register_hook``, ``Tensor.retain_grad`` and ``saved_tensors_hooks.__enter__`` once and for all:
-they leave a mark and then do what they always did. The mark of a hook is in the metadata of the tensor's node, so it is seen
-from any thread and goes away with the graph. Hooks on nodes (``grad_fn.register_hook``) cannot be wrapped. torch numbers all hooks: where
-the number has not moved, there is no new one; where it has, each node is asked by registering one more.
+Only torch's engine calls hooks. A backward pass that visits nodes by hand must know whether there are any, and torch has no
+way to ask. So the first forward of a compacted model wraps ``Tensor.register_hook``, ``Tensor.retain_grad`` and
+``saved_tensors_hooks.__enter__`` once and for all: they do what they always did and leave a mark. The mark of a hook is in the
+metadata of the tensor's node, so it is seen from any thread and goes away with the graph. Hooks on nodes
+(``grad_fn.register_hook``) cannot be wrapped. torch numbers all hooks: where the number has not moved, there is no new one; where
+it has, each node is asked by registering one more.
 """
 
 from __future__ import annotations
