@@ -104,6 +104,8 @@ def find(nodes: Iterable[Node]) -> str:
 
 def _marked(node: Node) -> str:
     """What the marks of a node say that is still true."""
+    if MARK not in node.metadata:
+        return ""
     found = [hooks for _, hooks in _live_marks(node).values()]
     if any("register_multi_grad_hook" in getattr(hook, "__qualname__", "") for hooks in found for hook in hooks.values()):
         return JOINT
