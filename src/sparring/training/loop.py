@@ -144,7 +144,7 @@ class Loop:
 
     def run(self) -> Record:
         """From the beginning, or from the checkpoint in ``folder``."""
-        set_seed(self.seed + self.replicas.rank)
+        set_seed((self.seed + self.replicas.rank) % 2**32)  # numpy takes no larger one
         self.card.forget()  # another run's epochs
         self.windows.reset()
         self.monitor.reset()
