@@ -23,7 +23,7 @@ def test_a_run_that_diverges_is_an_error_without_a_traceback(tmp_path: Path, cap
     assert (code, out) == (1, "")
     assert err.startswith("sparring: as-softmax delta=0.3 seed 0: training diverged at step ")
     assert err.count("\n") == 1
-    for part in ("last good loss", "learning rate", "lower learning rate", "on_divergence"):
+    for part in ("last good loss", "learning rate", "lower learning rate", "--on-divergence"):
         assert part in err
     assert not list(tmp_path.rglob("summary.json")), "an unfinished run"
 
