@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.rows import RowLosses
+from sparring.backward.skipper import Look
+from sparring.losses.rows import RowLosses
 from sparring.training import FIGHT, REST, Scorecard
-from sparring.training.skip import Look
 
 
 class RandomCard(Scorecard):
@@ -80,7 +80,12 @@ class InfoBatchCard(Scorecard):
         """`weigh` has seen the losses."""
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "score": self.score.clone(), "resting": self.resting.clone(), "scale": self.scale.clone()}
+        return {
+            **super().state_dict(),
+            "score": self.score.clone(),
+            "resting": self.resting.clone(),
+            "scale": self.scale.clone(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)

@@ -17,12 +17,12 @@ from rich.console import Console
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
-from sparring.lab.compare import contestants, plans_for, rows_of
-from sparring.lab.config import Config
-from sparring.lab.jobs import run_all
-from sparring.lab.plan import open_task
+from sparring.lab.datasets import Data
+from sparring.lab.runs.compare import contestants, plans_for, rows_of
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.jobs import run_all
+from sparring.lab.runs.plan import open_task
 from sparring.lab.show import comparison
-from sparring.lab.tasks import Data
 
 CONTESTANTS = ("softmax", "as-softmax", "as-softmax:rest=true", "as-softmax:rest=true:skip=two-pass")
 RESULT = ROOT / "docs" / "results" / "lab" / "languages.json"
@@ -30,20 +30,30 @@ RESULT = ROOT / "docs" / "results" / "lab" / "languages.json"
 
 def svm(data: Data) -> dict[str, Any]:
     """TF-IDF of character 1- to 4-grams within words."""
-    parts = {name: ([s["text"] for s in samples], [s["label"] for s in samples]) for name, samples in vars(data).items() if name in PARTS}
+    parts = {
+        name: ([s["text"] for s in samples], [s["label"] for s in samples])
+        for name, samples in vars(data).items()
+        if name in PARTS
+    }
     grams = TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4), lowercase=False, sublinear_tf=True)
     train = grams.fit_transform(parts["train"][0])
     dev, test = grams.transform(parts["dev"][0]), grams.transform(parts["test"][0])
     tried = {c: LinearSVC(C=c).fit(train, parts["train"][1]) for c in (0.25, 0.5, 1.0, 2.0)}
     best = max(tried, key=lambda c: tried[c].score(dev, parts["dev"][1]))
-    return {"C": best, "dev": tried[best].score(dev, parts["dev"][1]), "test": tried[best].score(test, parts["test"][1])}
+    return {
+        "C": best,
+        "dev": tried[best].score(dev, parts["dev"][1]),
+        "test": tried[best].score(test, parts["test"][1]),
+    }
 
 
 PARTS = ("train", "dev", "test")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", default="runs/benchmark", help="run folders")
@@ -56,7 +66,9 @@ def main() -> None:
     plans = plans_for(configs, 1 if args.quick else args.seeds, task, data, strict=False)
     rows = rows_of(run_all(plans, 1, console), "accuracy")
     console.print(comparison("languages, 89 classes, tiny", rows))
-    console.print(f"SVM on character n-grams: test {100 * reference['test']:.2f} %, dev {100 * reference['dev']:.2f} %")
+    console.print(
+        f"SVM on character n-grams: test {100 * reference['test']:.2f} %, dev {100 * reference['dev']:.2f} %"
+    )
     if not args.quick:
         kept = [{name: value for name, value in row.items() if name != "folders"} for row in rows]
         write({**provenance(__file__, sys.argv[1:], threads=1), "svm": reference, "rows": kept}, RESULT)

@@ -36,7 +36,7 @@ from torch import Tensor
 
 import sparring
 from sparring import functional as SF
-from sparring.losses import strong_cpu
+from sparring.losses.kernels import margin_softmax_cpu as strong_cpu
 
 SHAPES = [(2048, 384, 5201), (1024, 384, 50257), (512, 768, 128000)]
 STATES = ["0 % won", "50 % won", "90 % won", "99 % won", "90 % won, half narrow"]
@@ -81,8 +81,17 @@ def _solve(towards: Tensor, noise: Tensor, weight: Tensor, target: Tensor, p_t: 
         low, high = torch.zeros(len(part)), torch.full((len(part),), 64.0)
         for _ in range(18):
             middle = (low + high) / 2
-            found = torch.addcmul(rest, along, middle[:, None]).log_softmax(1).gather(1, target[part, None]).squeeze(1).exp()
-            low, high = torch.where(found < p_t[part], middle, low), torch.where(found < p_t[part], high, middle)
+            found = (
+                torch.addcmul(rest, along, middle[:, None])
+                .log_softmax(1)
+                .gather(1, target[part, None])
+                .squeeze(1)
+                .exp()
+            )
+            low, high = (
+                torch.where(found < p_t[part], middle, low),
+                torch.where(found < p_t[part], high, middle),
+            )
         pulls.append((low + high) / 2)
     return torch.cat(pulls)
 
@@ -108,7 +117,11 @@ def best_options(x: Tensor, weight: Tensor, target: Tensor, console: Console) ->
     n_rows = len(x)
     choices: list[dict[str, Any]] = [{}, {"chunking_method": "aspect_ratio"}]
     sizes = [size for size in (64, 128, 256, 512, 1024, 2048) if size <= n_rows]
-    choices += [{"batch_chunk_size": size, "acc_policy": policy} for size in sizes for policy in ("compact", "balanced")]
+    choices += [
+        {"batch_chunk_size": size, "acc_policy": policy}
+        for size in sizes
+        for policy in ("compact", "balanced")
+    ]
     seconds, choice = math.inf, choices[0]
     for each in reversed(choices):
         timed = run_once(torch_fused(**each), x, weight, target)
@@ -116,7 +129,10 @@ def best_options(x: Tensor, weight: Tensor, target: Tensor, console: Console) ->
             timed = min(timed, *(run_once(torch_fused(**each), x, weight, target) for _ in range(2)))
         if timed < seconds:
             seconds, choice = timed, each
-    console.print(f"  F.linear_cross_entropy is quickest with {choice or 'its own choice'}: {seconds * 1e3:.0f} ms", style="dim")
+    console.print(
+        f"  F.linear_cross_entropy is quickest with {choice or 'its own choice'}: {seconds * 1e3:.0f} ms",
+        style="dim",
+    )
     return choice
 
 
@@ -131,11 +147,15 @@ def measure(shape: tuple[int, int, int], repeats: int, console: Console) -> list
         entrants: dict[str, Contestant] = {
             "F.cross_entropy(F.linear)": unfused,
             "F.linear_cross_entropy": torch_fused(**options),
-            "linear_as_softmax_loss": lambda x, weight, target: SF.linear_as_softmax_loss(x, weight, target, delta=DELTA),
+            "linear_as_softmax_loss": lambda x, weight, target: SF.linear_as_softmax_loss(
+                x, weight, target, delta=DELTA
+            ),
         }
         if small:
             entrants["linear_softmax_loss"] = SF.linear_softmax_loss
-            entrants["as_softmax_loss(F.linear)"] = lambda x, weight, target: SF.as_softmax_loss(F.linear(x, weight), target, delta=DELTA)
+            entrants["as_softmax_loss(F.linear)"] = lambda x, weight, target: SF.as_softmax_loss(
+                F.linear(x, weight), target, delta=DELTA
+            )
         best = dict.fromkeys(entrants, float("inf"))
         for _ in range(2 * repeats if small else repeats):
             for name, loss in entrants.items():
@@ -164,30 +184,55 @@ def measure(shape: tuple[int, int, int], repeats: int, console: Console) -> list
 def show(results: list[dict[str, Any]], console: Console) -> None:
     for shape in dict.fromkeys(tuple(r["shape"]) for r in results):
         rows = [r for r in results if tuple(r["shape"]) == shape]
-        table = Table(title="N, H, C = {}, {}, {}: ms, times as fast as the better of torch's two; extra memory".format(*shape))
+        table = Table(
+            title="N, H, C = {}, {}, {}: ms, times as fast as the better of torch's two; extra memory".format(
+                *shape
+            )
+        )
         table.add_column("")
         for state in STATES:
             table.add_column(state, justify="right")
         table.add_column("extra MB", justify="right")
         for name in dict.fromkeys(r["loss"] for r in rows):
             mine = [r for r in rows if r["loss"] == name]
-            table.add_row(name, *(f"{r['ms']:.0f} ({r['speed']:.2f}x)" for r in mine), f"{max(r['extra_mb'] for r in mine):.1f}")
+            table.add_row(
+                name,
+                *(f"{r['ms']:.0f} ({r['speed']:.2f}x)" for r in mine),
+                f"{max(r['extra_mb'] for r in mine):.1f}",
+            )
         console.print(table)
 
 
 def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the smallest shape only; nothing is written unless --out says where")
-    parser.add_argument("--repeats", type=int, default=9, help="runs of each contestant in each state, twice as many at the smallest shape")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="the smallest shape only; nothing is written unless --out says where",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=9,
+        help="runs of each contestant in each state, twice as many at the smallest shape",
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--shapes", nargs="+", metavar="N,H,C", help="other shapes")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--out", type=Path, help=f"where the JSON goes (default: {RESULT.relative_to(RESULT.parents[3])})")
+    parser.add_argument(
+        "--out", type=Path, help=f"where the JSON goes (default: {RESULT.relative_to(RESULT.parents[3])})"
+    )
     args = parser.parse_args(argv)
     if not hasattr(F, "linear_cross_entropy"):
-        sys.exit(f"linear.py: torch {torch.__version__} has no F.linear_cross_entropy to compare with; it came with 2.13")
+        sys.exit(
+            f"linear.py: torch {torch.__version__} has no F.linear_cross_entropy to compare with; it came with 2.13"
+        )
     try:
-        shapes = [tuple(int(size) for size in shape.split(",")) for shape in args.shapes or ()] or (SHAPES[:1] if args.quick else SHAPES)
+        shapes = [tuple(int(size) for size in shape.split(",")) for shape in args.shapes or ()] or (
+            SHAPES[:1] if args.quick else SHAPES
+        )
         assert all(len(shape) == 3 for shape in shapes)
     except (ValueError, AssertionError):
         parser.error(f"--shapes takes sizes such as 2048,384,5201, got {' '.join(args.shapes)}")
@@ -196,10 +241,26 @@ def main(argv: list[str]) -> None:
         json.dump(measure(shapes[0], args.repeats, Console(stderr=True)), sys.stdout)  # type: ignore[arg-type]
         return
     results = []
-    for shape in shapes:  # each in a process of its own: what others leave in the allocator changes everybody's time
-        command = [sys.executable, __file__, "--child", "--repeats", str(args.repeats), "--threads", str(args.threads)]
+    for (
+        shape
+    ) in shapes:  # each in a process of its own: what others leave in the allocator changes everybody's time
+        command = [
+            sys.executable,
+            __file__,
+            "--child",
+            "--repeats",
+            str(args.repeats),
+            "--threads",
+            str(args.threads),
+        ]
         command += ["--shapes", ",".join(map(str, shape))]
-        done = subprocess.run(command, env={**os.environ, "KINETO_LOG_LEVEL": "99"}, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            command,
+            env={**os.environ, "KINETO_LOG_LEVEL": "99"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
         results += json.loads(done.stdout)
     console = Console(width=180)
     show(results, console)

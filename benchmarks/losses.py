@@ -34,7 +34,7 @@ from rich.table import Table
 from torch import Tensor
 
 import sparring
-from sparring.losses import strong_cpu
+from sparring.losses.kernels import margin_softmax_cpu as strong_cpu
 
 SHAPES = [(4096, 151), (2048, 5201), (512, 50257)]
 STATES = ["untrained", "0 % won", "50 % won", "90 % won"]
@@ -87,11 +87,22 @@ def contestants(group: str) -> dict[str, Contestant]:
         found["entmax package, entmax15"] = entmax.Entmax15Loss(k=None)
         found["entmax15"] = sparring.make_loss("entmax15")
     elif group == "multi-label":
-        found |= {name: _with_label_rows(sparring.make_loss(name)) for name in sparring.list_losses() if name.startswith("multilabel")}
+        found |= {
+            name: _with_label_rows(sparring.make_loss(name))
+            for name in sparring.list_losses()
+            if name.startswith("multilabel")
+        }
     else:
         found |= {
             name: sparring.make_loss(name)
-            for name in ("softmax", "t-softmax", "label-smoothing", "sparse-softmax", "am-softmax", "as-logit")
+            for name in (
+                "softmax",
+                "t-softmax",
+                "label-smoothing",
+                "sparse-softmax",
+                "am-softmax",
+                "as-logit",
+            )
         }
     return found
 
@@ -117,7 +128,9 @@ def memory_of(loss: Contestant, logits: Tensor, target: Tensor) -> int:
     return peak_memory(lambda: loss(logits, target).backward())
 
 
-def measure(group: str, repeats: int, shapes: list[tuple[int, int]], console: Console) -> list[dict[str, Any]]:
+def measure(
+    group: str, repeats: int, shapes: list[tuple[int, int]], console: Console
+) -> list[dict[str, Any]]:
     entrants = contestants(group)
     results = []
     for n_rows, n_classes in shapes:
@@ -153,26 +166,45 @@ def show(results: list[dict[str, Any]], title: str, console: Console) -> None:
     shapes = sorted({tuple(r["shape"]) for r in results}, key=lambda s: s[1])
     for shape in shapes:
         rows = [r for r in results if tuple(r["shape"]) == shape]
-        table = Table(title=f"{shape[0]} x {shape[1]}, {title}: time as a ratio to F.cross_entropy (its own in ms); peak memory")
+        table = Table(
+            title=f"{shape[0]} x {shape[1]}, {title}: time as a ratio to F.cross_entropy (its own in ms); peak memory"
+        )
         table.add_column("loss")
         for state in STATES:
             table.add_column(state, justify="right")
         table.add_column("memory", justify="right")
         for name in dict.fromkeys(r["loss"] for r in rows):
-            mine = {r["state"]: r for r in reversed(rows) if r["loss"] == name}  # F.cross_entropy: of the first group
+            mine = {
+                r["state"]: r for r in reversed(rows) if r["loss"] == name
+            }  # F.cross_entropy: of the first group
             mine = {state: mine[state] for state in STATES}
-            times = [f"{r['ms']:.2f} ms" if name == "F.cross_entropy" else f"{r['ratio']:.2f}x" for r in mine.values()]
+            times = [
+                f"{r['ms']:.2f} ms" if name == "F.cross_entropy" else f"{r['ratio']:.2f}x"
+                for r in mine.values()
+            ]
             worst = max(mine.values(), key=lambda r: r["memory_ratio"])
             table.add_row(
-                name, *times, f"{worst['memory_mb']:.1f} MB" + ("" if name == "F.cross_entropy" else f" ({worst['memory_ratio']:.2f}x)")
+                name,
+                *times,
+                f"{worst['memory_mb']:.1f} MB"
+                + ("" if name == "F.cross_entropy" else f" ({worst['memory_ratio']:.2f}x)"),
             )
         console.print(table)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="F.cross_entropy, the masked form and as-softmax only")
-    parser.add_argument("--repeats", type=int, default=15, help="runs of each contestant, ten times as many for the smallest shape")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="F.cross_entropy, the masked form and as-softmax only"
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=15,
+        help="runs of each contestant, ten times as many for the smallest shape",
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--shapes", nargs="+", default=[f"{n}x{c}" for n, c in SHAPES], metavar="NxC")
     parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes (default: %(default)s)")
@@ -193,7 +225,10 @@ def main(argv: list[str]) -> None:
         return
     console = Console()
     report = provenance(__file__, argv, args.threads)
-    for key, title, environment in (("default", "allocator as it comes", {}), ("keeping", "allocator keeping its blocks", KEEP_BLOCKS)):
+    for key, title, environment in (
+        ("default", "allocator as it comes", {}),
+        ("keeping", "allocator keeping its blocks", KEEP_BLOCKS),
+    ):
         console.print(title)
         report[key] = []
         for group in GROUPS[:1] if args.quick else GROUPS:

@@ -32,7 +32,7 @@ from report import peak_memory, provenance, write
 from rich.console import Console
 from rich.table import Table
 
-from sparring.parallel.placing import own_slice
+from sparring.heads.parallel.dtensor import own_slice
 
 RESULT = Path(__file__).parents[1] / "docs" / "results" / "parallel" / "parallel.json"
 
@@ -60,13 +60,28 @@ def model_flops(rows: int, features: int, n_classes: int, ranks: int, won: float
 def clusters(console: Console) -> None:
     """On GPUs of 80 GB: 60 TFLOP/s of TF32 products as they come out in practice, 1.5 TB/s of memory, 25 GB/s to the other ranks."""
     table = Table(title="4,096 rows of 512 features, gathered, AdamW in float32; a step of the head alone")
-    for column in ("classes", "ranks", "kept GB a rank", "sent MB a rank", "ms products", "90 % won", "ms AdamW", "ms wire"):
+    for column in (
+        "classes",
+        "ranks",
+        "kept GB a rank",
+        "sent MB a rank",
+        "ms products",
+        "90 % won",
+        "ms AdamW",
+        "ms wire",
+    ):
         table.add_column(column, justify="right")
     for n_classes, ranks in ((10**7, 1), (10**7, 2), (10**7, 8), (10**8, 16), (10**8, 64), (10**8, 256)):
         kept, sent = model_kept(n_classes, 512, ranks), model_sent(4096, 512, ranks, gathered=True)
         products = [1e3 * model_flops(4096, 512, n_classes, ranks, won) / 60e12 for won in (0.0, 0.9)]
         update = 1e3 * kept / 16 * 28 / 1.5e12  # reads of four numbers, writes of three
-        row = (f"{n_classes:,}", f"{ranks}", f"{kept / 1e9:.1f}", f"{sent / 1e6:.1f}", *(f"{each:.0f}" for each in (*products, update)))
+        row = (
+            f"{n_classes:,}",
+            f"{ranks}",
+            f"{kept / 1e9:.1f}",
+            f"{sent / 1e6:.1f}",
+            *(f"{each:.0f}" for each in (*products, update)),
+        )
         table.add_row(*row, f"{1e3 * sent / 25e9:.1f}")
     console.print(table)
 
@@ -74,7 +89,9 @@ def clusters(console: Console) -> None:
 def loopback() -> int:
     """Bytes that went over the loopback interface."""
     try:
-        line = next(line for line in Path("/proc/net/dev").read_text().splitlines() if line.strip().startswith("lo:"))
+        line = next(
+            line for line in Path("/proc/net/dev").read_text().splitlines() if line.strip().startswith("lo:")
+        )
     except (OSError, StopIteration):
         return 0
     return int(line.split()[9])
@@ -123,7 +140,9 @@ def measure(names: list[str], n_classes: int, repeats: int) -> None:
     seconds: dict[str, list[tuple[float, int]]] = {name: [] for name in made}
     for _ in range(repeats):
         for name, each in made.items():
-            tried = (1, CORES) if CONTESTANTS[name][2] == "first" else (1,)  # on all ranks, for they wait for each other
+            tried = (
+                (1, CORES) if CONTESTANTS[name][2] == "first" else (1,)
+            )  # on all ranks, for they wait for each other
             seconds[name] += [(timed(each, threads), threads) for threads in dict.fromkeys(tried)]
     most = torch.tensor([[each["kept"], each["extra"]] for each in found.values()], dtype=torch.double)
     dist.all_reduce(most, dist.ReduceOp.MAX)
@@ -137,16 +156,42 @@ def measure(names: list[str], n_classes: int, repeats: int) -> None:
 
 def launch(ranks: int, n_classes: int, repeats: int) -> list[dict[str, Any]]:
     names = [name for name, (_, _, where) in CONTESTANTS.items() if ranks > 1 or where != "several"]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), __file__]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(ranks),
+        __file__,
+    ]
     command += ["--measure", str(n_classes), "--repeats", str(repeats), "--names", *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if done.returncode or not lines:
         sys.exit(done.stderr[-3000:])
-    return [{"classes": n_classes, "ranks": ranks, "contestant": name, **row} for name, row in json.loads(lines[0][7:]).items()]
+    return [
+        {"classes": n_classes, "ranks": ranks, "contestant": name, **row}
+        for name, row in json.loads(lines[0][7:]).items()
+    ]
 
 
-COLUMNS = ("", "ranks", "threads", "kept MB", "model", "extra MB", "sent KB", "model", "seen KB", "seconds", "model", "against unsharded")
+COLUMNS = (
+    "",
+    "ranks",
+    "threads",
+    "kept MB",
+    "model",
+    "extra MB",
+    "sent KB",
+    "model",
+    "seen KB",
+    "seconds",
+    "model",
+    "against unsharded",
+)
 
 
 def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
@@ -155,13 +200,29 @@ def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
     one = {row["contestant"]: row["seconds"] for row in rows if row["ranks"] == 1}
     found = []
     for row in rows:
-        name, ranks, seconds, ours = row["contestant"], row["ranks"], row["seconds"], row["contestant"].startswith("class-parallel")
+        name, ranks, seconds, ours = (
+            row["contestant"],
+            row["ranks"],
+            row["seconds"],
+            row["contestant"].startswith("class-parallel"),
+        )
         whole = CONTESTANTS[name][2] == "first"
-        kept, sent = model_kept(row["classes"], FEATURES, 1 if whole else ranks), model_sent(ROWS, FEATURES, ranks)
-        says = f"{one[name] / min(ranks, CORES):.3f}" if ours and ranks > 1 else ""  # ranks beyond the cores take turns
+        kept, sent = (
+            model_kept(row["classes"], FEATURES, 1 if whole else ranks),
+            model_sent(ROWS, FEATURES, ranks),
+        )
+        says = (
+            f"{one[name] / min(ranks, CORES):.3f}" if ours and ranks > 1 else ""
+        )  # ranks beyond the cores take turns
         found.append(
             [
-                *(name, f"1 of {ranks}" if whole else str(ranks), str(row["threads"]), f"{row['kept'] / 1e6:.1f}", f"{kept / 1e6:.1f}"),
+                *(
+                    name,
+                    f"1 of {ranks}" if whole else str(ranks),
+                    str(row["threads"]),
+                    f"{row['kept'] / 1e6:.1f}",
+                    f"{kept / 1e6:.1f}",
+                ),
                 *(
                     f"{row['extra'] / 1e6:.0f}",
                     f"{row['sent'] / 1e3:,.1f}",
@@ -191,7 +252,9 @@ def show(rows: list[dict[str, Any]], console: Console, *, markdown: bool = False
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--clusters", action="store_true")
     parser.add_argument("--markdown", action="store_true", help="no runs: the tables of the result there is")
@@ -210,10 +273,17 @@ def main() -> None:
         show(json.loads(RESULT.read_text())["rows"], Console(), markdown=True)
         return
     sizes, ranks = ((10_000,), (1, 2)) if args.quick else ((100_000, 1_000_000), (1, 2, 4))
-    rows = [row for n_classes in sizes for n in ranks for row in launch(n, n_classes, 3 if args.quick else args.repeats)]
+    rows = [
+        row
+        for n_classes in sizes
+        for n in ranks
+        for row in launch(n, n_classes, 3 if args.quick else args.repeats)
+    ]
     show(rows, Console(width=170))
     if not (args.quick or args.no_save):
-        write({**provenance(__file__, sys.argv[1:], 1), "rows_features": [ROWS, FEATURES], "rows": rows}, RESULT)
+        write(
+            {**provenance(__file__, sys.argv[1:], 1), "rows_features": [ROWS, FEATURES], "rows": rows}, RESULT
+        )
 
 
 if __name__ == "__main__":

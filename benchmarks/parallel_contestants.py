@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparring import ASSoftmaxLoss, ClassParallelHead, LinearLoss
-from sparring.parallel.placing import own_slice
-from sparring.parallel.slices import Slice
+from sparring.heads.parallel.dtensor import own_slice
+from sparring.heads.parallel.shards import Slice
 
 ROWS, FEATURES = 64, 64
 CORES = os.cpu_count() or 1
@@ -30,7 +30,10 @@ CONTESTANTS = {  # by name: δ, the share of rows that is won, and on which rank
 def batch(weight: Callable[[Tensor], Tensor], n_classes: int, won: float) -> tuple[Tensor, Tensor]:
     """Random rows; of those that are to be won a long way towards the target's weight."""
     generator = torch.Generator().manual_seed(1)
-    x, target = torch.randn(ROWS, FEATURES, generator=generator), torch.randint(n_classes, (ROWS,), generator=generator)
+    x, target = (
+        torch.randn(ROWS, FEATURES, generator=generator),
+        torch.randint(n_classes, (ROWS,), generator=generator),
+    )
     n = round(won * ROWS)
     if n:
         x[:n] = 100 * weight(target[:n])
@@ -40,7 +43,11 @@ def batch(weight: Callable[[Tensor], Tensor], n_classes: int, won: float) -> tup
 def rows_of(head: ClassParallelHead, classes: Tensor) -> Tensor:
     """Weights of classes, from the ranks that have them."""
     mine, own = head.slice.local(classes), own_slice(head.weight)
-    found = torch.where((mine >= 0)[:, None], own[mine.clamp(min=0)], 0.0) if len(own) else torch.zeros(len(classes), FEATURES)
+    found = (
+        torch.where((mine >= 0)[:, None], own[mine.clamp(min=0)], 0.0)
+        if len(own)
+        else torch.zeros(len(classes), FEATURES)
+    )
     return head.wire.sum(found)
 
 
@@ -86,7 +93,11 @@ def contestant(name: str, n_classes: int) -> Contestant:
     delta, won, where = CONTESTANTS[name]
     torch.manual_seed(0)
     if where == "first":
-        return unsharded(name, n_classes, delta) if dist.get_rank() == 0 else Contestant([], lambda: None, lambda: 0)
+        return (
+            unsharded(name, n_classes, delta)
+            if dist.get_rank() == 0
+            else Contestant([], lambda: None, lambda: 0)
+        )
     head = ClassParallelHead(FEATURES, n_classes, delta, bias=False)
     x, target = batch(lambda classes: rows_of(head, classes), n_classes, won)
     x.requires_grad_()
@@ -94,7 +105,9 @@ def contestant(name: str, n_classes: int) -> Contestant:
         return gathering(own_slice(head.weight).clone().requires_grad_(), x, target, n_classes)
     share = float(head.rows(x.detach(), target).won_share())
     assert abs(share - won) < 0.05, f"meant {won}, made {share}"
-    return Contestant(list(head.parameters()), lambda: head(x, target).backward(), lambda: head.wire.n_bytes, share)
+    return Contestant(
+        list(head.parameters()), lambda: head(x, target).backward(), lambda: head.wire.n_bytes, share
+    )
 
 
 def unsharded(name: str, n_classes: int, delta: float) -> Contestant:

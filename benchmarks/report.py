@@ -20,14 +20,21 @@ ROOT = Path(__file__).parents[1]
 
 def provenance(script: str, argv: list[str], threads: int) -> dict[str, Any]:
     def git(*args: str) -> str:
-        return subprocess.run(["git", *args], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", *args], capture_output=True, text=True, cwd=ROOT, check=False
+        ).stdout.strip()
 
     return {
         "command": " ".join(["python", f"benchmarks/{Path(script).name}", *argv]),
-        "commit": git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", "--", "src", "benchmarks") else ""),
+        "commit": git("rev-parse", "--short", "HEAD")
+        + ("+changes" if git("status", "--porcelain", "--", "src", "benchmarks") else ""),
         "seed": 0,
         "machine": f"{os.cpu_count()} cores ({platform.machine()}), {threads} threads, {torch.backends.cpu.get_cpu_capability()}",
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "sparring": sparring.__version__},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "sparring": sparring.__version__,
+        },
     }
 
 

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 from sparring import ASSoftmaxLoss
+from sparring.backward.skipper import Look, Skipper
 from sparring.training.batches import cut, forward
-from sparring.training.skip import Look, Skipper
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 FORMS = ("off", "rows", "two-pass")
@@ -45,9 +45,19 @@ Batch = tuple[Tensor, ...]
 class Encoder(nn.Module):
     def __init__(self, dropout: float) -> None:
         super().__init__()
-        sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+        sizes = {
+            "hidden_size": 384,
+            "num_hidden_layers": 6,
+            "num_attention_heads": 12,
+            "intermediate_size": 1536,
+        }
         self.bert = BertForSequenceClassification(
-            BertConfig(**sizes, num_labels=N_CLASSES, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+            BertConfig(
+                **sizes,
+                num_labels=N_CLASSES,
+                hidden_dropout_prob=dropout,
+                attention_probs_dropout_prob=dropout,
+            )
         )
         self.head = self.bert.classifier
 
@@ -60,7 +70,12 @@ class Cnn(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for before, after in ((3, 32), (32, 64), (64, 128)):
-            layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after) if norm else nn.Identity(), nn.ReLU(), nn.MaxPool2d(2)]
+            layers += [
+                nn.Conv2d(before, after, 3, padding=1),
+                nn.BatchNorm2d(after) if norm else nn.Identity(),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ]
         self.body = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(dropout))
         self.head = nn.Linear(2048, N_CLASSES)
 
@@ -71,7 +86,10 @@ class Cnn(nn.Module):
 class Lstm(nn.Module):
     def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.embedding, self.lstm = nn.Embedding(5000, 256), nn.LSTM(256, 256, 2, batch_first=True, dropout=dropout)
+        self.embedding, self.lstm = (
+            nn.Embedding(5000, 256),
+            nn.LSTM(256, 256, 2, batch_first=True, dropout=dropout),
+        )
         self.head = nn.Linear(256, N_CLASSES)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -163,7 +181,9 @@ def measure(name: str, shares: tuple[float, ...], repeats: int, console: Console
     return results
 
 
-def measure_gate(name: str, shares: tuple[float, ...], n_steps: int, console: Console) -> list[dict[str, Any]]:
+def measure_gate(
+    name: str, shares: tuple[float, ...], n_steps: int, console: Console
+) -> list[dict[str, Any]]:
     results = []
     for won in shares:
         console.print(f"  auto: {name}, {won:.0%} won", style="dim")
@@ -176,8 +196,17 @@ def measure_gate(name: str, shares: tuple[float, ...], n_steps: int, console: Co
             seconds["auto"].append(step(auto, batch))
             chosen.append(auto.costs.choose())  # type: ignore[union-attr]
         auto.close()
-        totals = {form: sum(sorted(times[1:])[: int(0.9 * n_steps)]) for form, times in seconds.items()}  # the slowest tenth: somebody else
-        results.append({"model": name, "won": won, "speedup": round(totals["off"] / totals["auto"], 3), "chosen": chosen[-1]})
+        totals = {
+            form: sum(sorted(times[1:])[: int(0.9 * n_steps)]) for form, times in seconds.items()
+        }  # the slowest tenth: somebody else
+        results.append(
+            {
+                "model": name,
+                "won": won,
+                "speedup": round(totals["off"] / totals["auto"], 3),
+                "chosen": chosen[-1],
+            }
+        )
     return results
 
 
@@ -190,11 +219,21 @@ def show(report: dict[str, Any], console: Console) -> None:
             mine = {r["form"]: r for r in report["steps"] if r["model"] == name and r["won"] == won}
             rows, two = mine["rows"], mine.get("two-pass")
             pair = (
-                [f"{two['speedup']:.2f}x", f"{two['difference']:.0e}", f"{two['difference_without_dropout']:.0e}"]
+                [
+                    f"{two['speedup']:.2f}x",
+                    f"{two['difference']:.0e}",
+                    f"{two['difference_without_dropout']:.0e}",
+                ]
                 if two
                 else ["refused", "", ""]
             )
-            table.add_row(f"{won:.0%}", f"{mine['off']['ms']:.0f} ms", f"{rows['speedup']:.2f}x", f"{rows['difference']:.0e}", *pair)
+            table.add_row(
+                f"{won:.0%}",
+                f"{mine['off']['ms']:.0f} ms",
+                f"{rows['speedup']:.2f}x",
+                f"{rows['difference']:.0e}",
+                *pair,
+            )
         console.print(table)
     if report["gate"]:
         table = Table(title='skip="auto": full steps over its own, trials included')
@@ -206,9 +245,13 @@ def show(report: dict[str, Any], console: Console) -> None:
 
 
 def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="the encoder at 0, 75 and 90 %% won only")
-    parser.add_argument("--repeats", type=int, default=12, help="steps of each contestant (default: %(default)s)")
+    parser.add_argument(
+        "--repeats", type=int, default=12, help="steps of each contestant (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes (default: %(default)s)")
     args = parser.parse_args(argv)

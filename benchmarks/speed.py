@@ -25,10 +25,10 @@ from rich.console import Console
 from speed_contestants import QUICK, TASKS, Contestant, Setting, contestants_of, control
 from speed_report import chart, markdown, row_of, table_of
 
-from sparring.lab.config import Config
 from sparring.lab.errors import UserError
-from sparring.lab.jobs import run_all
-from sparring.lab.plan import Plan, open_task, plan
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.jobs import run_all
+from sparring.lab.runs.plan import Plan, open_task, plan
 
 RESULTS = ROOT / "docs" / "results" / "speed"
 
@@ -40,7 +40,9 @@ class Entry(NamedTuple):
     plan: Plan
 
 
-def run_task(setting: Setting, names: list[str] | None, out: str, jobs: int, console: Console) -> dict[str, Any]:
+def run_task(
+    setting: Setting, names: list[str] | None, out: str, jobs: int, console: Console
+) -> dict[str, Any]:
     """All contestants of a task, controls last, since they need to know how long the others took."""
     base = Config(setting.task, out=out, threads=1, **setting.config)
     task, data = open_task(base)
@@ -52,9 +54,15 @@ def run_task(setting: Setting, names: list[str] | None, out: str, jobs: int, con
     def entries(controls: bool) -> list[Entry]:
         """Seed by seed, contestants in turn: what slows the machine down for a while slows all of them."""
         turns = [
-            (seed, c) for seed in range(setting.n_seeds) for c in chosen if seed in setting.seeds(c.name) and bool(c.control) == controls
+            (seed, c)
+            for seed in range(setting.n_seeds)
+            for c in chosen
+            if seed in setting.seeds(c.name) and bool(c.control) == controls
         ]
-        plans = [(c, plan(base.replace(seed=seed).with_contestant(c.words), task, data, strict=False)) for seed, c in turns]
+        plans = [
+            (c, plan(base.replace(seed=seed).with_contestant(c.words), task, data, strict=False))
+            for seed, c in turns
+        ]
         return [Entry(c, control(c, made, done) if controls else made) for c, made in plans]
 
     done: dict[tuple[str, int], dict[str, Any]] = {}
@@ -64,14 +72,24 @@ def run_task(setting: Setting, names: list[str] | None, out: str, jobs: int, con
         done |= {(each.contestant.name, s["seed"]): s for each, s in zip(turn, summaries, strict=True)}
     rows = [row_of(c, [done[c.name, seed] for seed in setting.seeds(c.name)], done) for c in chosen]
     sizes = {"train": len(data.train), "dev": len(data.dev), "test": len(data.test)}
-    return {"task": setting.task, "settings": setting.config, "sizes": sizes, "classes": len(data.labels), "rows": rows}
+    return {
+        "task": setting.task,
+        "settings": setting.config,
+        "sizes": sizes,
+        "classes": len(data.labels),
+        "rows": rows,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="ten minutes")
     parser.add_argument("--tasks", help=f"some of {', '.join(TASKS)}, with commas between")
-    parser.add_argument("--contestants", help="some of the contestants by name, with commas between; softmax is always there")
+    parser.add_argument(
+        "--contestants", help="some of the contestants by name, with commas between; softmax is always there"
+    )
     parser.add_argument("--seeds", type=int, help="seeds of every task")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, one thread each")
     parser.add_argument("--out", default="runs/speed", help="run folders")

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from controls import InfoBatchCard, RandomCard
 
-from sparring.lab.plan import Plan
-from sparring.lab.records import RunFolder
+from sparring.lab.runs.plan import Plan
+from sparring.lab.runs.records import RunFolder
 
 
 class Contestant(NamedTuple):
@@ -60,14 +60,39 @@ TASKS = {
         ),
         Setting(
             "conll2003",
-            {**MINILM, "layers": 1, "lr": 1e-3, "epochs": 5, "batch_size": 32, "n_train": 4000, "n_dev": 1000},
+            {
+                **MINILM,
+                "layers": 1,
+                "lr": 1e-3,
+                "epochs": 5,
+                "batch_size": 32,
+                "n_train": 4000,
+                "n_dev": 1000,
+            },
             1,
-            (*SHORT, "skip: micro", "skip: two-pass", "skip: auto", "checks without rest", "rest", "adaptive δ", "everything and AS-Speed"),
+            (
+                *SHORT,
+                "skip: micro",
+                "skip: two-pass",
+                "skip: auto",
+                "checks without rest",
+                "rest",
+                "adaptive δ",
+                "everything and AS-Speed",
+            ),
             speed=":lam=0.5:max_steps=5",
         ),
         Setting(
             "reuters21578",
-            {**MINILM, "layers": 1, "lr": 1e-3, "epochs": 5, "batch_size": 32, "max_length": 64, "n_train": 2000},
+            {
+                **MINILM,
+                "layers": 1,
+                "lr": 1e-3,
+                "epochs": 5,
+                "batch_size": 32,
+                "max_length": 64,
+                "n_train": 2000,
+            },
             1,
             SHORT,
             speed=":lam=0.5:max_steps=2",
@@ -112,7 +137,10 @@ def control(contestant: Contestant, plan: Plan, done: dict[tuple[str, int], dict
     assert config.epochs is not None
     softmax, ours = done["softmax", config.seed], done["everything on", config.seed]
     n_samples = softmax["n_samples"]
-    folder = RunFolder(plan.folder.path.parent.with_name(f"{contestant.control}-{plan.folder.path.parent.name}") / f"seed-{config.seed}")
+    folder = RunFolder(
+        plan.folder.path.parent.with_name(f"{contestant.control}-{plan.folder.path.parent.name}")
+        / f"seed-{config.seed}"
+    )
     if contestant.control == "fewer":
         epochs = min(config.epochs, math.ceil(config.epochs * ours["seconds"] / softmax["seconds"]))
         return replace(plan, folder=folder, config=config.replace(epochs=epochs))

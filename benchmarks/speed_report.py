@@ -12,7 +12,7 @@ from rich.table import Table
 from speed_contestants import Contestant, epochs_of, lines
 
 from sparring.lab import show
-from sparring.lab.summaries import spread
+from sparring.lab.runs.summaries import spread
 
 Summary = dict[str, Any]
 COLUMNS = (
@@ -30,13 +30,17 @@ COLUMNS = (
 )
 
 
-def row_of(contestant: Contestant, group: Sequence[Summary], done: dict[tuple[str, int], Summary]) -> dict[str, Any]:
+def row_of(
+    contestant: Contestant, group: Sequence[Summary], done: dict[tuple[str, int], Summary]
+) -> dict[str, Any]:
     """One contestant over its seeds. ``time`` is its mean seconds over softmax's on the same seeds."""
     base = [done["softmax", one["seed"]] for one in group]
     metric, n_samples = group[0]["metric"], group[0]["n_samples"]
     planned = base[0]["n_samples"] * base[0]["epochs"]
     epochs = [epochs_of(one) for one in group]
-    reached = [_reached(one, softmax["seconds"], _final(softmax)) for one, softmax in zip(group, base, strict=True)]
+    reached = [
+        _reached(one, softmax["seconds"], _final(softmax)) for one, softmax in zip(group, base, strict=True)
+    ]
     return {
         "contestant": contestant.name,
         "command": contestant.words,
@@ -47,9 +51,11 @@ def row_of(contestant: Contestant, group: Sequence[Summary], done: dict[tuple[st
         "test": spread([one["test"][metric] for one in group]),
         "dev": spread([one["dev"][metric] for one in group]),
         "seconds": [one["seconds"] for one in group],
-        "time": statistics.mean(one["seconds"] for one in group) / statistics.mean(one["seconds"] for one in base),
+        "time": statistics.mean(one["seconds"] for one in group)
+        / statistics.mean(one["seconds"] for one in base),
         "cpu_seconds": [one["cpu_seconds"] for one in group],
-        "cpu_time": statistics.mean(one["cpu_seconds"] for one in group) / statistics.mean(one["cpu_seconds"] for one in base),
+        "cpu_time": statistics.mean(one["cpu_seconds"] for one in group)
+        / statistics.mean(one["cpu_seconds"] for one in base),
         "epochs": [one["epochs"] for one in group],
         "forwards": statistics.mean(one["n_forward"] for one in group) / planned,
         "backwards": statistics.mean(one["n_backward"] for one in group) / planned,
@@ -113,7 +119,11 @@ def table_of(result: dict[str, Any]) -> Table:
 
 def markdown(result: dict[str, Any]) -> str:
     """The same for the page."""
-    body = [COLUMNS, tuple("---" if i == 0 else "---:" for i in range(len(COLUMNS))), *(cells(row) for row in result["rows"])]
+    body = [
+        COLUMNS,
+        tuple("---" if i == 0 else "---:" for i in range(len(COLUMNS))),
+        *(cells(row) for row in result["rows"]),
+    ]
     return f"{title_of(result)}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in body)
 
 
@@ -134,7 +144,11 @@ def chart(result: dict[str, Any], path: Path) -> None:
         for row in result["rows"]
     ]
     softmax = statistics.mean(result["rows"][0]["seconds"])
-    shown = [row for row in result["rows"] if row["contestant"] in ("softmax", "AS-Softmax", "AS-Speed", "everything on") or row["control"]]
+    shown = [
+        row
+        for row in result["rows"]
+        if row["contestant"] in ("softmax", "AS-Softmax", "AS-Speed", "everything on") or row["control"]
+    ]
     curves = [
         {
             "contestant": row["contestant"],
@@ -145,25 +159,42 @@ def chart(result: dict[str, Any], path: Path) -> None:
         for same in zip(*row["curve"], strict=False)
     ]
     across = alt.X("time:Q", title="training time, softmax = 1", scale=alt.Scale(zero=True))
-    base = alt.Chart(alt.Data(values=points)).transform_calculate(low="datum.test - datum.spread", high="datum.test + datum.spread")
+    base = alt.Chart(alt.Data(values=points)).transform_calculate(
+        low="datum.test - datum.spread", high="datum.test + datum.spread"
+    )
     colour = alt.Color(
-        "kind:N", title=None, scale=alt.Scale(domain=["softmax", "ours", "control"], range=["#444444", "#1b7f5c", "#c8553d"])
+        "kind:N",
+        title=None,
+        scale=alt.Scale(domain=["softmax", "ours", "control"], range=["#444444", "#1b7f5c", "#c8553d"]),
     )
     bars = base.mark_rule(opacity=0.5).encode(
-        x=across, y=alt.Y("low:Q", title=f"test {metric} %", scale=alt.Scale(zero=False)), y2="high:Q", color=colour
+        x=across,
+        y=alt.Y("low:Q", title=f"test {metric} %", scale=alt.Scale(zero=False)),
+        y2="high:Q",
+        color=colour,
     )
-    dots = base.mark_circle(size=70, opacity=1).encode(x=across, y=alt.Y("test:Q", scale=alt.Scale(zero=False)), color=colour)
-    names = base.mark_text(align="left", dx=7, dy=-6, fontSize=10).encode(x=across, y="test:Q", text="contestant:N", color=colour)
+    dots = base.mark_circle(size=70, opacity=1).encode(
+        x=across, y=alt.Y("test:Q", scale=alt.Scale(zero=False)), color=colour
+    )
+    names = base.mark_text(align="left", dx=7, dy=-6, fontSize=10).encode(
+        x=across, y="test:Q", text="contestant:N", color=colour
+    )
     on_the_way = (
         alt.Chart(alt.Data(values=curves))
         .mark_line(point=alt.OverlayMarkDef(size=18))
         .encode(
             x=across,
-            y=alt.Y("dev:Q", title=f"dev {metric} %", scale=alt.Scale(zero=False, domainMin=floor(curves), clamp=True)),
+            y=alt.Y(
+                "dev:Q",
+                title=f"dev {metric} %",
+                scale=alt.Scale(zero=False, domainMin=floor(curves), clamp=True),
+            ),
             color=alt.Color("contestant:N", title=None, sort=[row["contestant"] for row in shown]),
         )
     )
-    left = (bars + dots + names).properties(width=430, height=330, title=f"{result['task']}: what it took, what came out")
+    left = (bars + dots + names).properties(
+        width=430, height=330, title=f"{result['task']}: what it took, what came out"
+    )
     right = on_the_way.properties(width=430, height=330, title="on the way")
     path.parent.mkdir(parents=True, exist_ok=True)
     (left | right).resolve_scale(color="independent").save(str(path))

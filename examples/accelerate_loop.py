@@ -17,14 +17,22 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
 from sparring import AdaptiveAccumulation, ASSoftmaxLoss, skip
-from sparring.lab import models
-from sparring.lab.encode import Encoder
-from sparring.lab.tasks import Where, get_task
+from sparring.lab.datasets import Where, get_task
+from sparring.lab.kinds.encode import Encoder
+from sparring.lab.models import build as models
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"task": "languages", "model": "tiny", "lr": 3e-3, "epochs": 4, "samples": 4000}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in {
+        "task": "languages",
+        "model": "tiny",
+        "lr": 3e-3,
+        "epochs": 4,
+        "samples": 4000,
+    }.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
 
@@ -32,19 +40,29 @@ def main() -> None:
     data = get_task(args.task).load(Where.default())
     model, tokenizer = models.build(args.model, data)  # any model and any batches do
     encoder = Encoder(data.kind, data.labels, tokenizer, max_length=64)
-    loader = DataLoader(encoder.encode(data.train[: args.samples]), batch_size=32, shuffle=True, collate_fn=encoder.collate)
+    loader = DataLoader(
+        encoder.encode(data.train[: args.samples]), batch_size=32, shuffle=True, collate_fn=encoder.collate
+    )
     accelerator = Accelerator()  # leave gradient_accumulation_steps at 1: windows are ours
-    loader, model, optimizer = accelerator.prepare(loader, model, torch.optim.AdamW(model.parameters(), lr=args.lr))
+    loader, model, optimizer = accelerator.prepare(
+        loader, model, torch.optim.AdamW(model.parameters(), lr=args.lr)
+    )
     skip.compact(accelerator.unwrap_model(model))
     loss, windows = ASSoftmaxLoss(delta=0.3), AdaptiveAccumulation(lam=0.5, max_steps=4)
     for epoch in range(args.epochs):
         n_seen = n_won = 0
         for i, batch in enumerate(loader, 1):
             last = windows.n_micro + 1 >= windows.steps or i == len(loader)
-            with nullcontext() if last else accelerator.no_sync(model):  # gradients are exchanged once a window
+            with (
+                nullcontext() if last else accelerator.no_sync(model)
+            ):  # gradients are exchanged once a window
                 rows = loss.rows(model.train()(**batch).logits, batch["labels"])
-                n_all, n_masked = accelerator.reduce(torch.stack([rows.valid.sum(), rows.won.sum()])).tolist()  # the same on all processes
-                scale = windows.add(n_all=n_all, n_masked=n_masked) * accelerator.num_processes  # DDP takes the mean over processes
+                n_all, n_masked = accelerator.reduce(
+                    torch.stack([rows.valid.sum(), rows.won.sum()])
+                ).tolist()  # the same on all processes
+                scale = (
+                    windows.add(n_all=n_all, n_masked=n_masked) * accelerator.num_processes
+                )  # DDP takes the mean over processes
                 accelerator.backward(rows.sum() * scale)
             if last:
                 windows.close(model.parameters())

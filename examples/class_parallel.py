@@ -20,22 +20,35 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sparring import ClassParallelHead
-from sparring.lab.tasks.catalogues import spellings
-from sparring.parallel import Checkpoints, init_process_group
+from sparring.heads.parallel import Checkpoints, init_process_group
+from sparring.lab.readers.catalogues import spellings
 
 BUCKETS = 2**14
 
 
 def bags(texts: list[str]) -> tuple[Tensor, Tensor]:
     """Runs of one to three characters, hashed: what nn.EmbeddingBag takes."""
-    found = [[zlib.crc32(f" {text} "[i : i + n].encode()) % BUCKETS for n in (1, 2, 3) for i in range(len(text))] for text in texts]
+    found = [
+        [zlib.crc32(f" {text} "[i : i + n].encode()) % BUCKETS for n in (1, 2, 3) for i in range(len(text))]
+        for text in texts
+    ]
     ends = torch.tensor([0, *(len(each) for each in found)]).cumsum(0)
     return torch.tensor([run for each in found for run in each]), ends[:-1]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"steps": 400, "batch": 256, "names": 40000, "classes": 0, "lr": 0.01, "save": 10, "folder": ""}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in {
+        "steps": 400,
+        "batch": 256,
+        "names": 40000,
+        "classes": 0,
+        "lr": 0.01,
+        "save": 10,
+        "folder": "",
+    }.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
     init_process_group(timeout=60)  # a rank that is silent for longer is taken for dead
@@ -54,7 +67,9 @@ def main() -> None:
 
     train, test = names[len(names) // 20 :], names[: len(names) // 20]
     for step in range(first, args.steps):
-        batch = torch.randint(len(train), (args.batch,), generator=torch.Generator().manual_seed(step)).tolist()
+        batch = torch.randint(
+            len(train), (args.batch,), generator=torch.Generator().manual_seed(step)
+        ).tolist()
         own = [train[i] for i in batch[rank::size]]
         features = encoder(*bags([text for text, _ in own]))
         rows = head.rows(features, torch.tensor([classes[thing] for _, thing in own]))
@@ -74,10 +89,18 @@ def main() -> None:
     whole = head.to_linear() if args.folder else None
     if rank == 0:
         shares = right[:2] / right[2]
-        print(f"{head.num_classes:,} classes on {size} rank(s): {shares[0]:.1%} right, {shares[1]:.1%} among the first five")
+        print(
+            f"{head.num_classes:,} classes on {size} rank(s): {shares[0]:.1%} right, {shares[1]:.1%} among the first five"
+        )
         if whole is not None:
-            torch.save({"encoder": encoder.module.state_dict(), "head": whole.state_dict()}, Path(args.folder) / "model.pt")
-    print(f"rank {rank}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most", flush=True)
+            torch.save(
+                {"encoder": encoder.module.state_dict(), "head": whole.state_dict()},
+                Path(args.folder) / "model.pt",
+            )
+    print(
+        f"rank {rank}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most",
+        flush=True,
+    )
     dist.destroy_process_group()
 
 

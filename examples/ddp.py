@@ -17,13 +17,15 @@ import torch
 from accelerate.utils import send_to_device
 from torch.utils.data import DataLoader
 
-from sparring.lab import models
-from sparring.lab.encode import Encoder
-from sparring.lab.tasks import Where, get_task
+from sparring.lab.datasets import Where, get_task
+from sparring.lab.kinds.encode import Encoder
+from sparring.lab.models import build as models
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, value in {
         "task": "languages",
         "model": "tiny",
@@ -33,7 +35,12 @@ def main() -> None:
         "folder": "",
         "with": "loop",
     }.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value, choices=("loop", "trainer") if name == "with" else None)
+        parser.add_argument(
+            f"--{name}",
+            type=type(value),
+            default=value,
+            choices=("loop", "trainer") if name == "with" else None,
+        )
     args = parser.parse_args()
 
     torch.manual_seed(0)
@@ -44,7 +51,13 @@ def main() -> None:
     if vars(args)["with"] == "loop":
         from sparring.training.loop import Loop
 
-        settings = {"batch_size": 32, "epochs": args.epochs, "lr": args.lr, "folder": args.folder or None, "collate": encoder.collate}
+        settings = {
+            "batch_size": 32,
+            "epochs": args.epochs,
+            "lr": args.lr,
+            "folder": args.folder or None,
+            "collate": encoder.collate,
+        }
         loop = Loop(model, "as-softmax", train_set, speed="all", **settings)
         loop.run()
         rank, n_ranks = loop.replicas.rank, loop.replicas.size
@@ -56,14 +69,29 @@ def main() -> None:
 
         keep = {"save_strategy": "epoch"} if args.folder else {"save_strategy": "no"}
         keep |= {"use_cpu": not torch.cuda.is_available(), "report_to": []}
-        arguments = TrainingArguments(args.folder or "runs/ddp", num_train_epochs=args.epochs, learning_rate=args.lr, **keep)
-        trainer = SparringTrainer(model, arguments, train_dataset=train_set, data_collator=encoder.collate, loss="as-softmax", speed="all")
-        trainer.train(resume_from_checkpoint=get_last_checkpoint(args.folder) if Path(args.folder or "none").is_dir() else None)
+        arguments = TrainingArguments(
+            args.folder or "runs/ddp", num_train_epochs=args.epochs, learning_rate=args.lr, **keep
+        )
+        trainer = SparringTrainer(
+            model,
+            arguments,
+            train_dataset=train_set,
+            data_collator=encoder.collate,
+            loss="as-softmax",
+            speed="all",
+        )
+        trainer.train(
+            resume_from_checkpoint=get_last_checkpoint(args.folder)
+            if Path(args.folder or "none").is_dir()
+            else None
+        )
         rank, n_ranks = arguments.process_index, arguments.world_size
 
     model.eval()
     with torch.no_grad():
-        looks = send_to_device(list(DataLoader(dev, 128, collate_fn=encoder.collate)), next(model.parameters()).device)
+        looks = send_to_device(
+            list(DataLoader(dev, 128, collate_fn=encoder.collate)), next(model.parameters()).device
+        )
         right = sum(int((model(**batch).logits.argmax(1) == batch["labels"]).sum()) for batch in looks)
     mark = sum(float(p.double().abs().sum()) for p in model.parameters())
     print(f"rank {rank} of {n_ranks}: dev accuracy {right / len(dev):.1%}, weights {mark:.9f}", flush=True)

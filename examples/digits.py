@@ -39,8 +39,15 @@ class Result(NamedTuple):
 
 def load() -> Data:
     digits = load_digits()
-    x, test_x, y, test_y = train_test_split(digits.data / 16, digits.target, test_size=0.3, random_state=0, stratify=digits.target)
-    return Data(*(torch.tensor(part, dtype=torch.float32 if i % 2 == 0 else torch.long) for i, part in enumerate((x, y, test_x, test_y))))
+    x, test_x, y, test_y = train_test_split(
+        digits.data / 16, digits.target, test_size=0.3, random_state=0, stratify=digits.target
+    )
+    return Data(
+        *(
+            torch.tensor(part, dtype=torch.float32 if i % 2 == 0 else torch.long)
+            for i, part in enumerate((x, y, test_x, test_y))
+        )
+    )
 
 
 def train(data: Data, loss: sparring.Loss, seed: int, epochs: int, batch_size: int = 32) -> Result:
@@ -67,8 +74,17 @@ def train(data: Data, loss: sparring.Loss, seed: int, epochs: int, batch_size: i
 
 
 def show(results: dict[str, list[Result]], console: Console, epochs: int) -> None:
-    table = Table(title=f"Digits: 1,257 training images, {epochs} epochs, {len(next(iter(results.values())))} seeds")
-    for column in ("loss", "test accuracy %", "seconds a run", "won, first epoch", "won, half-way", "won, last epoch"):
+    table = Table(
+        title=f"Digits: 1,257 training images, {epochs} epochs, {len(next(iter(results.values())))} seeds"
+    )
+    for column in (
+        "loss",
+        "test accuracy %",
+        "seconds a run",
+        "won, first epoch",
+        "won, half-way",
+        "won, last epoch",
+    ):
         table.add_column(column, justify="left" if column == "loss" else "right")
     for name, runs in results.items():
         accuracies = [100 * run.accuracy for run in runs]
@@ -81,17 +97,31 @@ def show(results: dict[str, list[Result]], console: Console, epochs: int) -> Non
             *(f"{100 * share:.0f} %" for share in shares),
         )
     console.print(table)
-    console.print("A won row has loss and gradient exactly 0: its backward could be left out without changing a weight.")
+    console.print(
+        "A won row has loss and gradient exactly 0: its backward could be left out without changing a weight."
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     names = [name for name in sparring.list_losses() if not name.startswith("multilabel")]
     parser.add_argument(
-        "--losses", nargs="+", default=["softmax", "as-softmax"], choices=names, metavar="NAME", help=f"of {', '.join(names)}"
+        "--losses",
+        nargs="+",
+        default=["softmax", "as-softmax"],
+        choices=names,
+        metavar="NAME",
+        help=f"of {', '.join(names)}",
     )
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--seeds", type=int, default=5, help="runs a loss; they alternate, so that a noisy machine is noisy for all")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=5,
+        help="runs a loss; they alternate, so that a noisy machine is noisy for all",
+    )
     args = parser.parse_args()
     if args.epochs < 1 or args.seeds < 1:
         parser.error("--epochs and --seeds must be at least 1")

@@ -14,12 +14,14 @@ from sklearn.metrics import f1_score
 from transformers import TrainingArguments
 
 from sparring.integrations.hf import SparringTrainer
-from sparring.lab import models
-from sparring.lab.tasks import Where, get_task
+from sparring.lab.datasets import Where, get_task
+from sparring.lab.models import build as models
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", default="languages-multilabel")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--lr", type=float, default=3e-3)
@@ -31,18 +33,29 @@ def main() -> None:
     model, tokenizer = models.build(args.model, data)
     train, dev = (
         [
-            {**tokenizer(each["text"], truncation=True, max_length=64), "labels": [float(label in each["labels"]) for label in data.labels]}
+            {
+                **tokenizer(each["text"], truncation=True, max_length=64),
+                "labels": [float(label in each["labels"]) for label in data.labels],
+            }
             for each in part[: args.samples]
         ]
         for part in (data.train, data.dev)
     )
     trainer = SparringTrainer(
         model,
-        TrainingArguments("runs/hf_multilabel", num_train_epochs=args.epochs, learning_rate=args.lr, eval_strategy="epoch", report_to=[]),
+        TrainingArguments(
+            "runs/hf_multilabel",
+            num_train_epochs=args.epochs,
+            learning_rate=args.lr,
+            eval_strategy="epoch",
+            report_to=[],
+        ),
         train_dataset=train,
         eval_dataset=dev,
         processing_class=tokenizer,
-        compute_metrics=lambda found: {"micro_f1": f1_score(found.label_ids, found.predictions > 0, average="micro", zero_division=0)},
+        compute_metrics=lambda found: {
+            "micro_f1": f1_score(found.label_ids, found.predictions > 0, average="micro", zero_division=0)
+        },
         loss="multilabel-as-softmax",  # a label is predicted where its logit is above 0
         delta=0.3,
     )

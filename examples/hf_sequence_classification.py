@@ -14,12 +14,14 @@ import argparse
 from transformers import TrainingArguments
 
 from sparring.integrations.hf import SparringTrainer
-from sparring.lab import models
-from sparring.lab.tasks import Where, get_task
+from sparring.lab.datasets import Where, get_task
+from sparring.lab.models import build as models
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", default="languages")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--lr", type=float, default=3e-3)
@@ -29,19 +31,32 @@ def main() -> None:
     args = parser.parse_args()
 
     data = get_task(args.task).load(Where.default())
-    model, tokenizer = models.build(args.model, data)  # or AutoModelForSequenceClassification and AutoTokenizer.from_pretrained
+    model, tokenizer = models.build(
+        args.model, data
+    )  # or AutoModelForSequenceClassification and AutoTokenizer.from_pretrained
     number = {label: i for i, label in enumerate(data.labels)}
     train, dev = (
-        [{**tokenizer(each["text"], truncation=True, max_length=64), "labels": number[each["label"]]} for each in part[: args.samples]]
+        [
+            {**tokenizer(each["text"], truncation=True, max_length=64), "labels": number[each["label"]]}
+            for each in part[: args.samples]
+        ]
         for part in (data.train, data.dev)
     )
     trainer = SparringTrainer(
         model,
-        TrainingArguments("runs/hf_sequence", num_train_epochs=args.epochs, learning_rate=args.lr, eval_strategy="epoch", report_to=[]),
+        TrainingArguments(
+            "runs/hf_sequence",
+            num_train_epochs=args.epochs,
+            learning_rate=args.lr,
+            eval_strategy="epoch",
+            report_to=[],
+        ),
         train_dataset=train,
         eval_dataset=dev,
         processing_class=tokenizer,
-        compute_metrics=lambda found: {"accuracy": float((found.predictions.argmax(-1) == found.label_ids).mean())},
+        compute_metrics=lambda found: {
+            "accuracy": float((found.predictions.argmax(-1) == found.label_ids).mean())
+        },
         loss="as-softmax",
         delta=0.3,
         speed=args.speed,

@@ -14,12 +14,14 @@ from typing import Any
 from transformers import DataCollatorForTokenClassification, TrainingArguments
 
 from sparring.integrations.hf import SparringTrainer
-from sparring.lab import models
-from sparring.lab.tasks import Where, get_task
+from sparring.lab.datasets import Where, get_task
+from sparring.lab.models import build as models
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", default="code-switch")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--lr", type=float, default=3e-3)
@@ -28,18 +30,33 @@ def main() -> None:
     args = parser.parse_args()
 
     data = get_task(args.task).load(Where.default())
-    model, tokenizer = models.build(args.model, data)  # or AutoModelForTokenClassification and AutoTokenizer.from_pretrained
+    model, tokenizer = models.build(
+        args.model, data
+    )  # or AutoModelForTokenClassification and AutoTokenizer.from_pretrained
     number = {label: i for i, label in enumerate(data.labels)}
 
     def encode(sample: dict[str, Any]) -> dict[str, Any]:
         found = tokenizer(sample["tokens"], is_split_into_words=True, truncation=True, max_length=128)
         words = found.word_ids()
-        first = [word is not None and word not in words[:i] for i, word in enumerate(words)]  # the first piece of each word speaks for it
-        return {**found, "labels": [number[sample["tags"][word]] if new else -100 for word, new in zip(words, first, strict=True)]}
+        first = [
+            word is not None and word not in words[:i] for i, word in enumerate(words)
+        ]  # the first piece of each word speaks for it
+        return {
+            **found,
+            "labels": [
+                number[sample["tags"][word]] if new else -100 for word, new in zip(words, first, strict=True)
+            ],
+        }
 
     trainer = SparringTrainer(
         model,
-        TrainingArguments("runs/hf_token", num_train_epochs=args.epochs, learning_rate=args.lr, eval_strategy="epoch", report_to=[]),
+        TrainingArguments(
+            "runs/hf_token",
+            num_train_epochs=args.epochs,
+            learning_rate=args.lr,
+            eval_strategy="epoch",
+            report_to=[],
+        ),
         train_dataset=[encode(each) for each in data.train[: args.samples]],
         eval_dataset=[encode(each) for each in data.dev[: args.samples]],
         data_collator=DataCollatorForTokenClassification(tokenizer),

@@ -16,12 +16,14 @@ import torch
 from torch.utils.data import DataLoader
 
 from sparring.integrations.lightning import SparringModule
-from sparring.lab import models
-from sparring.lab.encode import Encoder
-from sparring.lab.tasks import Where, get_task
+from sparring.lab.datasets import Where, get_task
+from sparring.lab.kinds.encode import Encoder
+from sparring.lab.models import build as models
 
 
-class Classifier(SparringModule, lightning.LightningModule):  # ours: the base, its keywords, and self.resting as the loader
+class Classifier(
+    SparringModule, lightning.LightningModule
+):  # ours: the base, its keywords, and self.resting as the loader
     def __init__(self, net: torch.nn.Module, lr: float, samples: list[Any], collate: Any) -> None:
         super().__init__(loss="as-softmax", delta=0.3, speed="all", accumulation=4, max_grad_norm=1.0)
         self.net, self.lr, self.samples, self.collate = net, lr, samples, collate
@@ -33,15 +35,25 @@ class Classifier(SparringModule, lightning.LightningModule):  # ours: the base, 
         return self.resting(self.samples, batch_size=32, collate_fn=self.collate)
 
     def validation_step(self, batch: dict[str, torch.Tensor], batch_idx: int) -> None:
-        self.log("accuracy", (self(**batch).logits.argmax(1) == batch["labels"]).float().mean(), prog_bar=True)
+        self.log(
+            "accuracy", (self(**batch).logits.argmax(1) == batch["labels"]).float().mean(), prog_bar=True
+        )
 
     def configure_optimizers(self) -> Any:
         return torch.optim.AdamW(self.parameters(), lr=self.lr)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"task": "languages", "model": "tiny", "lr": 3e-3, "epochs": 4, "samples": 4000}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in {
+        "task": "languages",
+        "model": "tiny",
+        "lr": 3e-3,
+        "epochs": 4,
+        "samples": 4000,
+    }.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
 
@@ -50,8 +62,13 @@ def main() -> None:
     net, tokenizer = models.build(args.model, data)  # any module does
     encoder = Encoder(data.kind, data.labels, tokenizer, max_length=64)
     train, dev = (encoder.encode(part[: args.samples]) for part in (data.train, data.dev))
-    trainer = lightning.Trainer(max_epochs=args.epochs, logger=False, enable_checkpointing=False, enable_model_summary=False)
-    trainer.fit(Classifier(net, args.lr, train, encoder.collate), val_dataloaders=DataLoader(dev, 128, collate_fn=encoder.collate))
+    trainer = lightning.Trainer(
+        max_epochs=args.epochs, logger=False, enable_checkpointing=False, enable_model_summary=False
+    )
+    trainer.fit(
+        Classifier(net, args.lr, train, encoder.collate),
+        val_dataloaders=DataLoader(dev, 128, collate_fn=encoder.collate),
+    )
     print({name: round(float(value), 3) for name, value in trainer.callback_metrics.items()})
 
 

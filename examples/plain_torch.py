@@ -14,14 +14,22 @@ import torch
 from torch.utils.data import DataLoader
 
 from sparring import AdaptiveAccumulation, ASSoftmaxLoss, skip
-from sparring.lab import models
-from sparring.lab.encode import Encoder
-from sparring.lab.tasks import Where, get_task
+from sparring.lab.datasets import Where, get_task
+from sparring.lab.kinds.encode import Encoder
+from sparring.lab.models import build as models
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"task": "languages", "model": "tiny", "lr": 3e-3, "epochs": 6, "samples": 4000}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in {
+        "task": "languages",
+        "model": "tiny",
+        "lr": 3e-3,
+        "epochs": 6,
+        "samples": 4000,
+    }.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
 
@@ -48,8 +56,12 @@ def main() -> None:
                 optimizer.step()
                 optimizer.zero_grad()
         with torch.no_grad():
-            right = sum(int((model.eval()(**batch).logits.argmax(1) == batch["labels"]).sum()) for batch in looks)
-        print(f"epoch {epoch + 1}: {n_won / len(train):4.0%} won, accumulation {windows.steps}, dev accuracy {right / len(dev):.1%}")
+            right = sum(
+                int((model.eval()(**batch).logits.argmax(1) == batch["labels"]).sum()) for batch in looks
+            )
+        print(
+            f"epoch {epoch + 1}: {n_won / len(train):4.0%} won, accumulation {windows.steps}, dev accuracy {right / len(dev):.1%}"
+        )
     print(f"backward for {compaction.stats.n_samples_backward:,} of {compaction.stats.n_samples:,} samples")
 
 

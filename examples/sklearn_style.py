@@ -17,8 +17,8 @@ from skorch import NeuralNetClassifier
 from skorch.helper import SliceDict
 
 from sparring import ASSoftmaxLoss, skip
-from sparring.lab import models
-from sparring.lab.tasks import Where, get_task
+from sparring.lab.datasets import Where, get_task
+from sparring.lab.models import build as models
 
 
 class Classifier(torch.nn.Module):
@@ -32,8 +32,16 @@ class Classifier(torch.nn.Module):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {"task": "languages", "model": "tiny", "lr": 3e-3, "epochs": 3, "samples": 3000}.items():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, value in {
+        "task": "languages",
+        "model": "tiny",
+        "lr": 3e-3,
+        "epochs": 3,
+        "samples": 3000,
+    }.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -41,7 +49,13 @@ def main() -> None:
     tokenizer = models.build(args.model, data).tokenizer
 
     def tensors(part: list[Any]) -> tuple[SliceDict, Any]:
-        texts = tokenizer([each["text"] for each in part], padding="max_length", truncation=True, max_length=32, return_tensors="np")
+        texts = tokenizer(
+            [each["text"] for each in part],
+            padding="max_length",
+            truncation=True,
+            max_length=32,
+            return_tensors="np",
+        )
         labels = torch.tensor([data.labels.index(each["label"]) for each in part]).numpy()
         return SliceDict(input_ids=texts["input_ids"], attention_mask=texts["attention_mask"]), labels
 
@@ -52,7 +66,9 @@ def main() -> None:
     )  # fmt: skip
     search = GridSearchCV(net, {"criterion__delta": [0.1, 0.3, 0.5]}, cv=2, scoring="accuracy")
     search.fit(*tensors(data.train[: args.samples]))
-    print(f"best δ {search.best_params_['criterion__delta']}, test {search.score(*tensors(data.test[: args.samples])):.1%}")
+    print(
+        f"best δ {search.best_params_['criterion__delta']}, test {search.score(*tensors(data.test[: args.samples])):.1%}"
+    )
 
 
 if __name__ == "__main__":

@@ -48,14 +48,24 @@ class Run(NamedTuple):
 
 def data(n: int) -> tuple[TensorDataset, TensorDataset]:
     digits = load_digits()
-    parts = train_test_split(digits.images / 16, digits.target, test_size=0.3, random_state=0, stratify=digits.target)
+    parts = train_test_split(
+        digits.images / 16, digits.target, test_size=0.3, random_state=0, stratify=digits.target
+    )
     x, test_x, y, test_y = (torch.tensor(part) for part in parts)
-    return TensorDataset(x[:n].float().unsqueeze(1), y[:n].long()), TensorDataset(test_x.float().unsqueeze(1), test_y.long())
+    return TensorDataset(x[:n].float().unsqueeze(1), y[:n].long()), TensorDataset(
+        test_x.float().unsqueeze(1), test_y.long()
+    )
 
 
 def network() -> nn.Module:
     return nn.Sequential(
-        *(nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(
+            nn.Conv2d(1, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(64, 128, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ),
         *(nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(2048, 10)),
     )
 
@@ -78,13 +88,18 @@ def show(runs: dict[str, list[Run]], n_looks: int, console: Console) -> None:
     for column in ("", "test accuracy %", "faster than softmax", "forwards", "backwards", "updates"):
         table.add_column(column, justify="right" if column else "left")
     for name, mine in runs.items():
-        speed = statistics.median(base.seconds / own.seconds for base, own in zip(runs["softmax"], mine, strict=True))
+        speed = statistics.median(
+            base.seconds / own.seconds for base, own in zip(runs["softmax"], mine, strict=True)
+        )
         spread = statistics.stdev(run.accuracy for run in mine) if len(mine) > 1 else 0.0
         table.add_row(
             name,
             f"{100 * statistics.mean(run.accuracy for run in mine):.2f} ± {100 * spread:.2f}",
             f"{speed:.2f}x",
-            *(f"{100 * statistics.mean(count) / n_looks:.0f} %" for count in ([r.n_forward for r in mine], [r.n_backward for r in mine])),
+            *(
+                f"{100 * statistics.mean(count) / n_looks:.0f} %"
+                for count in ([r.n_forward for r in mine], [r.n_backward for r in mine])
+            ),
             f"{statistics.mean(run.n_updates for run in mine):.0f}",
         )
     console.print(table)
@@ -92,11 +107,15 @@ def show(runs: dict[str, list[Run]], n_looks: int, console: Console) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--samples", type=int, default=N_TRAIN, help="train on so many only")
-    parser.add_argument("--contestants", nargs="+", choices=list(CONTESTANTS), default=list(CONTESTANTS), metavar="NAME")
+    parser.add_argument(
+        "--contestants", nargs="+", choices=list(CONTESTANTS), default=list(CONTESTANTS), metavar="NAME"
+    )
     args = parser.parse_args()
     console = Console()
     names = list(dict.fromkeys(["softmax", *args.contestants]))

@@ -39,7 +39,12 @@ def make(name: str, settings: dict[str, Any], **common: Any) -> Loss:
 
 
 def batch(
-    name: str, n_rows: int = 12, n_classes: int = 7, *, spread: float = 2.0, dtype: torch.dtype = torch.float32
+    name: str,
+    n_rows: int = 12,
+    n_classes: int = 7,
+    *,
+    spread: float = 2.0,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
     """Logits and targets with rows of every kind: won, plain and between; an ignored one; multi-label rows without a positive and
     without a negative."""

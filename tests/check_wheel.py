@@ -32,8 +32,13 @@ except ImportError as error:
     assert "sparring[lab]" in str(error), error  # noqa: PT017
 else:
     raise AssertionError("Accelerate is here: this is not the empty environment")
-for command, code, says in ((["losses"], 0, "as-softmax"), (["run", "digits"], 1, "pip install 'sparring[lab]'")):
-    done = subprocess.run([Path(sys.executable).parent / "sparring", *command], capture_output=True, text=True)
+for command, code, says in (
+    (["losses"], 0, "as-softmax"),
+    (["run", "digits"], 1, "pip install 'sparring[lab]'"),
+):
+    done = subprocess.run(
+        [Path(sys.executable).parent / "sparring", *command], capture_output=True, text=True
+    )
     assert done.returncode == code, done
     assert says in done.stdout + done.stderr, done
     assert "Traceback" not in done.stderr, done

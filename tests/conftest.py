@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start: xdist already uses the cores
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # of the processes that tests start: xdist already uses the cores
 
 import pytest
 import torch
@@ -14,9 +16,27 @@ settings.register_profile("sparring", deadline=None, derandomize=True, max_examp
 settings.load_profile("sparring")
 
 FIRST = (  # files that start processes or train much: with several workers nobody is to wait for them at the end
-    *("study/test_studies.py", "integrations/test_examples.py", "test_package.py", "parallel/", "integrations/test_hf.py", "test_cli.py"),
-    *("lab/test_runner.py", "lab/test_jobs.py", "test_report_browser.py", "test_catalogues.py", "test_strong_triton.py"),
-    *("integrations/test_lightning.py", "training/test_replicas.py", "training/test_resume.py", "_benchmark.py"),
+    *(
+        "paper/test_studies.py",
+        "integrations/test_examples.py",
+        "test_package.py",
+        "heads/parallel/",
+        "integrations/test_hf.py",
+    ),
+    *(
+        "test_cli.py",
+        "runs/test_runner.py",
+        "runs/test_jobs.py",
+        "test_report_browser.py",
+        "test_catalogues.py",
+        "_triton.py",
+    ),
+    *(
+        "integrations/test_lightning.py",
+        "training/test_replicas.py",
+        "training/test_resume.py",
+        "_benchmark.py",
+    ),
 )
 
 

@@ -115,7 +115,9 @@ def multilabel_sparse_softmax(o: list[float], labels: list[int], k: int) -> floa
     return _eq14(o, sorted(positive, key=lambda t: o[t])[:k], sorted(negative, key=lambda i: -o[i])[:k])
 
 
-def multilabel_as_softmax_kept(o: list[float], labels: list[int], delta: float) -> tuple[list[int], list[int]]:
+def multilabel_as_softmax_kept(
+    o: list[float], labels: list[int], delta: float
+) -> tuple[list[int], list[int]]:
     """Eq. 15 to 17."""
     positive, negative = _members(o, labels)
     seen = positive + negative
@@ -123,7 +125,9 @@ def multilabel_as_softmax_kept(o: list[float], labels: list[int], delta: float) 
     if not positive or not negative:
         return positive, negative
     weakest, strongest = min(p[t] for t in positive), max(p[i] for i in negative)
-    return [t for t in positive if not p[t] - strongest > delta], [i for i in negative if not weakest - p[i] > delta]
+    return [t for t in positive if not p[t] - strongest > delta], [
+        i for i in negative if not weakest - p[i] > delta
+    ]
 
 
 def multilabel_as_softmax(o: list[float], labels: list[int], delta: float) -> float:

@@ -33,7 +33,9 @@ def test_one_stem_in_every_place() -> None:
 
 def test_import_brings_torch_and_entmax_only() -> None:
     code = "import sys, torch, entmax; old = set(sys.modules); import sparring; print(*{m.split('.')[0] for m in set(sys.modules) - old})"
-    new = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    new = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert [name for name in new if name not in sys.stdlib_module_names] == ["sparring"]
 
 
@@ -43,7 +45,15 @@ def blocks(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "docs/integrations.md", "docs/linear.md", "docs/losses.md", "docs/migrate.md", "docs/scale.md", "docs/training.md"],
+    [
+        "README.md",
+        "docs/integrations.md",
+        "docs/linear.md",
+        "docs/losses.md",
+        "docs/migrate.md",
+        "docs/scale.md",
+        "docs/training.md",
+    ],
 )
 def test_python_blocks_run(page: str) -> None:
     code = blocks((ROOT / page).read_text())
@@ -68,12 +78,20 @@ def test_the_demo_of_the_makefile_runs(tmp_path: Path) -> None:
     line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "/sparring compare" in line)
     words = line.replace("$(JOBS)", "1").split()[1:]
     small = ["--n-train", "200", "--n-dev", "50", "--n-test", "50", "--epochs", "1", "--out", str(tmp_path)]
-    out = subprocess.run([sys.executable, "-m", "sparring.cli", *words, *small], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-m", "sparring.cli", *words, *small], capture_output=True, text=True, check=True
+    ).stdout
     for name in ("softmax", "as-softmax delta=0.3"):
-        assert re.search(rf"^ +{name} +\d+\.\d\d ± \d+\.\d\d +\d+\.\d\d ± \d+\.\d\d +\d+\.\d +\d\.\d\dx +100 +\d+ ", out, re.M), out
+        assert re.search(
+            rf"^ +{name} +\d+\.\d\d ± \d+\.\d\d +\d+\.\d\d ± \d+\.\d\d +\d+\.\d +\d\.\d\dx +100 +\d+ ",
+            out,
+            re.M,
+        ), out
     folders = re.findall(r"^runs: (.*)$", out, re.M)
     assert len(folders) == 2
-    assert all((Path(folder) / seed / "summary.json").exists() for folder in folders for seed in ("seed-0", "seed-1"))
+    assert all(
+        (Path(folder) / seed / "summary.json").exists() for folder in folders for seed in ("seed-0", "seed-1")
+    )
 
 
 def test_demo_runs() -> None:
@@ -87,7 +105,25 @@ def test_demo_runs() -> None:
 
 
 def test_speed_demo_runs() -> None:
-    command = [sys.executable, str(ROOT / "examples" / "speed.py"), "--epochs", "2", "--seeds", "1", "--samples", "150"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}).stdout
-    for name in ("softmax", "AS-Softmax", r"\+ AS-Speed", r"\+ skipping", r"\+ skipping, rest", r"\+ auto, rest"):
+    command = [
+        sys.executable,
+        str(ROOT / "examples" / "speed.py"),
+        "--epochs",
+        "2",
+        "--seeds",
+        "1",
+        "--samples",
+        "150",
+    ]
+    out = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
+    ).stdout
+    for name in (
+        "softmax",
+        "AS-Softmax",
+        r"\+ AS-Speed",
+        r"\+ skipping",
+        r"\+ skipping, rest",
+        r"\+ auto, rest",
+    ):
         assert re.search(rf"│ {name} +│ +\d+\.\d+ ± 0\.00 │ +\d+\.\d+x │( +\d+ % │){{2}} +\d+ │", out), out

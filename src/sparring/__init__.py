@@ -1,15 +1,14 @@
 """Sparring: classification losses that train only against strong opponents, and training that does not pay for what is won."""
 
-from sparring import functional
-from sparring.delta import AdaptiveDelta, ConstantDelta, CosineDelta, DeltaSchedule, LinearDelta, WarmupDelta
-from sparring.diagnostics import kept_classes, margins
-from sparring.linear import (
+from sparring import functional, skip
+from sparring.heads.linear import (
     LinearASSoftmaxLoss,
     LinearLoss,
     LinearMultilabelASSoftmaxLoss,
     LinearSoftmaxLoss,
     LinearSparseSoftmaxLoss,
 )
+from sparring.heads.parallel import ClassParallelHead
 from sparring.losses import (
     AMSoftmaxLoss,
     ASLogitLoss,
@@ -30,9 +29,17 @@ from sparring.losses import (
     make_loss,
 )
 from sparring.losses.as_softmax import as_softmax
-from sparring.parallel import ClassParallelHead
-from sparring.rows import RowLosses
-from sparring.training import AdaptiveAccumulation, DivergenceError, RevisitSampler, Scorecard, skip
+from sparring.losses.delta import (
+    AdaptiveDelta,
+    ConstantDelta,
+    CosineDelta,
+    DeltaSchedule,
+    LinearDelta,
+    WarmupDelta,
+)
+from sparring.losses.diagnostics import kept_classes, margins
+from sparring.losses.rows import RowLosses
+from sparring.training import AdaptiveAccumulation, DivergenceError, RevisitSampler, Scorecard
 
 __version__ = "0.1.0"
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sparring.delta import DeltaSchedule
-from sparring.linear import linear_loss
+from sparring.heads.linear import linear_loss
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import as_logit_rows, as_softmax, as_softmax_rows
 from sparring.losses.base import class_loss, multilabel_loss
+from sparring.losses.delta import DeltaSchedule
 from sparring.losses.entmax import entmax15_rows, sparsemax_rows
 from sparring.losses.multilabel import (
     multilabel_as_softmax_rows,
@@ -20,7 +20,7 @@ from sparring.losses.multilabel import (
     multilabel_t_softmax_rows,
 )
 from sparring.losses.softmax import label_smoothing_rows, softmax_rows, t_softmax_rows
-from sparring.losses.topk_softmax import sparse_softmax_rows
+from sparring.losses.sparse_softmax import sparse_softmax_rows
 
 __all__ = [
     "am_softmax_loss",
@@ -44,40 +44,74 @@ __all__ = [
 ]
 
 
-def softmax_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
+def softmax_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
     """Cross entropy of the softmax (Eq. 2)."""
     return class_loss(softmax_rows, input, target, weight, ignore_index, reduction)
 
 
 def t_softmax_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean", *, tau: float = 0.5
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    tau: float = 0.5,
 ) -> Tensor:
     """Cross entropy at a temperature (Eq. 20)."""
     return class_loss(t_softmax_rows, input, target, weight, ignore_index, reduction, tau=tau)
 
 
 def label_smoothing_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean", *, epsilon: float = 0.1
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    epsilon: float = 0.1,
 ) -> Tensor:
     """Cross entropy against labels softened by ε/(n−1) (paper A.3; not torch's rule)."""
     return class_loss(label_smoothing_rows, input, target, weight, ignore_index, reduction, epsilon=epsilon)
 
 
 def sparse_softmax_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean", *, k: int = 20
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    k: int = 20,
 ) -> Tensor:
     """Cross entropy over the k largest logits (Sun et al., Eq. 5)."""
     return class_loss(sparse_softmax_rows, input, target, weight, ignore_index, reduction, k=k)
 
 
 def sparsemax_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
 ) -> Tensor:
     """The sparsemax loss (Martins & Astudillo 2016)."""
     return class_loss(sparsemax_rows, input, target, weight, ignore_index, reduction)
 
 
-def entmax15_loss(input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
+def entmax15_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
     """The 1.5-entmax loss (Peters et al. 2019)."""
     return class_loss(entmax15_rows, input, target, weight, ignore_index, reduction)
 
@@ -93,7 +127,9 @@ def am_softmax_loss(
     margin: float = 0.3,
 ) -> Tensor:
     """Cross entropy after the target gave up a margin (Eq. 21)."""
-    return class_loss(am_softmax_rows, input, target, weight, ignore_index, reduction, scale=scale, margin=margin)
+    return class_loss(
+        am_softmax_rows, input, target, weight, ignore_index, reduction, scale=scale, margin=margin
+    )
 
 
 def as_softmax_loss(
@@ -110,13 +146,21 @@ def as_softmax_loss(
 
 
 def as_logit_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean", *, margin: float = 2.0
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    margin: float = 2.0,
 ) -> Tensor:
     """Cross entropy against opponents within a margin of logits (Eq. 8)."""
     return class_loss(as_logit_rows, input, target, weight, ignore_index, reduction, margin=margin)
 
 
-def multilabel_softmax_loss(input: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
+def multilabel_softmax_loss(
+    input: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
     """Su's multi-label softmax (Eq. 14)."""
     return multilabel_loss(multilabel_softmax_rows, input, target, ignore_index, reduction)
 
@@ -136,7 +180,12 @@ def multilabel_sparse_softmax_loss(
 
 
 def multilabel_as_softmax_loss(
-    input: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean", *, delta: float | DeltaSchedule = 0.3
+    input: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    delta: float | DeltaSchedule = 0.3,
 ) -> Tensor:
     """Multi-label AS-Softmax (Eq. 15 to 18)."""
     return multilabel_loss(multilabel_as_softmax_rows, input, target, ignore_index, reduction, delta=delta)

@@ -15,14 +15,17 @@ import pytest
 from PIL import Image
 from scipy.io import wavfile
 
-from sparring.lab.config import Config
+from sparring.lab.datasets import Data, Where, get_task
 from sparring.lab.errors import UserError
-from sparring.lab.plan import open_task
-from sparring.lab.tasks import Data, Where, get_task
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.plan import open_task
 
 
 def rows(n: int = 40) -> list[dict[str, str]]:
-    return [{"text": f"it is {('bad', 'good')[i % 2]}, number {i}", "label": ("down", "up")[i % 2]} for i in range(n)]
+    return [
+        {"text": f"it is {('bad', 'good')[i % 2]}, number {i}", "label": ("down", "up")[i % 2]}
+        for i in range(n)
+    ]
 
 
 def table(separator: str) -> bytes:
@@ -65,7 +68,10 @@ def pickles(**parts: Any) -> dict[str, bytes]:
     """The three files of CIFAR-100, or others in their place."""
     samples = {b"data": np.zeros((12, 3072), np.uint8), b"fine_labels": [0, 1] * 6}
     content = {"train": samples, "test": samples, "meta": {b"fine_label_names": [b"apple", b"bear"]}, **parts}
-    return {name: value if isinstance(value, bytes) else pickle.dumps(value, protocol=2) for name, value in content.items()}
+    return {
+        name: value if isinstance(value, bytes) else pickle.dumps(value, protocol=2)
+        for name, value in content.items()
+    }
 
 
 def write(folder: Path, files: dict[str, bytes]) -> Path:

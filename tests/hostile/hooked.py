@@ -30,7 +30,9 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Any:
         self.h = h = self.norm(torch.tanh(self.first(x)))
         self.during(self)
-        inner = checkpoint(self.second, h, use_reentrant=True) if self.variant == "reentrant" else self.second(h)
+        inner = (
+            checkpoint(self.second, h, use_reentrant=True) if self.variant == "reentrant" else self.second(h)
+        )
         logits = self.head(inner.relu())
         return (logits, h) if self.variant == "returns both" else logits
 
@@ -104,23 +106,34 @@ def retain_after(net: Net, calls: Calls) -> None:
 ON_ACTIVATIONS: dict[str, Callable[[Net, Calls], Any]] = {
     "tensor": lambda net, calls: net.h.register_hook(tensor_hook(calls, "tensor")),
     "tensor, by keyword": lambda net, calls: net.h.register_hook(hook=tensor_hook(calls, "tensor")),
-    "two on one tensor": lambda net, calls: [net.h.register_hook(tensor_hook(calls, str(i))) for i in range(2)],
+    "two on one tensor": lambda net, calls: [
+        net.h.register_hook(tensor_hook(calls, str(i))) for i in range(2)
+    ],
     "retain_grad": retain_after,
     "node": lambda net, calls: net.h.grad_fn.register_hook(node_hook(calls, "node")),
     "node, before": lambda net, calls: net.h.grad_fn.register_prehook(node_prehook(calls, "prehook")),
 }
 ON_LEAVES: dict[str, Callable[[Net, Calls], Any]] = {
     "leaf": lambda net, calls: net.first.weight.register_hook(tensor_hook(calls, "leaf")),
-    "all leaves": lambda net, calls: [p.register_hook(tensor_hook(calls, n)) for n, p in net.named_parameters()],
+    "all leaves": lambda net, calls: [
+        p.register_hook(tensor_hook(calls, n)) for n, p in net.named_parameters()
+    ],
     "post-accumulate": lambda net, calls: [
-        p.register_post_accumulate_grad_hook(post_accumulate_hook(calls, n)) for n, p in net.named_parameters()
+        p.register_post_accumulate_grad_hook(post_accumulate_hook(calls, n))
+        for n, p in net.named_parameters()
     ],
     "accumulator": lambda net, calls: accumulator(net).register_hook(node_hook(calls, "accumulator")),
-    "accumulator, before": lambda net, calls: accumulator(net).register_prehook(node_prehook(calls, "accumulator")),
+    "accumulator, before": lambda net, calls: accumulator(net).register_prehook(
+        node_prehook(calls, "accumulator")
+    ),
     "module": lambda net, calls: net.second.register_full_backward_hook(module_hook(calls, "module")),
-    "module, before": lambda net, calls: net.second.register_full_backward_pre_hook(module_prehook(calls, "module")),
+    "module, before": lambda net, calls: net.second.register_full_backward_pre_hook(
+        module_prehook(calls, "module")
+    ),
     "the model": lambda net, calls: net.register_full_backward_hook(module_hook(calls, "model")),
-    "the model, before": lambda net, calls: net.register_full_backward_pre_hook(module_prehook(calls, "model")),
+    "the model, before": lambda net, calls: net.register_full_backward_pre_hook(
+        module_prehook(calls, "model")
+    ),
 }
 MOMENTS = [
     *((kind, moment) for kind in ON_ACTIVATIONS for moment in ("in", "after", "in another thread")),
@@ -164,7 +177,9 @@ def run(net: Net, kind: str, moment: str, won: float) -> tuple[Calls, list[Tenso
 
 def same(plain: tuple[Calls, list[Tensor | None]], compacted: tuple[Calls, list[Tensor | None]]) -> None:
     assert sorted(name for name, _ in compacted[0]) == sorted(name for name, _ in plain[0])
-    for (_, expected), (_, got) in zip(sorted(plain[0], key=_name), sorted(compacted[0], key=_name), strict=True):
+    for (_, expected), (_, got) in zip(
+        sorted(plain[0], key=_name), sorted(compacted[0], key=_name), strict=True
+    ):
         for a, b in zip(expected, got, strict=True):
             torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-7)
     for a, b in zip(plain[1], compacted[1], strict=True):

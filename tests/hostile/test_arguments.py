@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from sparring.cli import main
-from sparring.lab.config import Config
-from sparring.lab.plan import open_task, plan
+from sparring.cli.app import main
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.plan import open_task, plan
 from sparring.lab.untrusted import file_name
 from tests.hostile.data_files import WAVS, own, pickles, table, wav, write
 from tests.hostile.test_untrusted import REFUSED, with_code
@@ -38,7 +38,20 @@ def test_a_run_stays_inside_its_folder(name: str, tmp_path: Path) -> None:
 
 
 def test_file_names() -> None:
-    for text in ("", ".", "..", "...", "../../x", "/etc/passwd", "a/b", "a\\b", "\0", "caf\udce9", "a\x1b[31m", "C:\\x"):
+    for text in (
+        "",
+        ".",
+        "..",
+        "...",
+        "../../x",
+        "/etc/passwd",
+        "a/b",
+        "a\\b",
+        "\0",
+        "caf\udce9",
+        "a\x1b[31m",
+        "C:\\x",
+    ):
         name = file_name(text)
         assert name not in ("", ".", "..")
         assert not set(name) & set("/\\\0\x1b")
@@ -55,14 +68,24 @@ def test_a_model_or_task_by_any_name_stays_inside(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
-def test_names_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    root = write(tmp_path / "sounds", {**WAVS, os.fsdecode(b"0/caf\xe9.wav"): wav(), os.fsdecode(b"caf\xe9/1.wav"): wav()})
+def test_names_that_are_no_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write(
+        tmp_path / "sounds",
+        {**WAVS, os.fsdecode(b"0/caf\xe9.wav"): wav(), os.fsdecode(b"caf\xe9/1.wav"): wav()},
+    )
     data = own(root)
     assert any("caf\\udce9.wav (its name" in note for note in data.notes)
     assert data.labels == ["0", "1"]
     name = os.fsdecode(b"caf\xe9.csv")
     (tmp_path / name).write_bytes(table(","))
-    for words in (["run", str(tmp_path / name)], ["run", "digits", "--out", name], ["predict", "x", name], ["tasks", "--data-dir", name]):
+    for words in (
+        ["run", str(tmp_path / name)],
+        ["run", "digits", "--out", name],
+        ["predict", "x", name],
+        ["tasks", "--data-dir", name],
+    ):
         assert main(words) == 1
         assert "expected arguments in UTF-8, got" in capsys.readouterr().err
     monkeypatch.setenv("SPARRING_DATA", name)
@@ -78,7 +101,9 @@ def test_seeds_out_of_range(seed: str, capsys: pytest.CaptureFixture[str], tmp_p
     assert "seed must be at most 4294967295, got 4294967296" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flag", ["--threads", "--batch-size", "--epochs", "--image-size", "--max-length", "--accumulation"])
+@pytest.mark.parametrize(
+    "flag", ["--threads", "--batch-size", "--epochs", "--image-size", "--max-length", "--accumulation"]
+)
 def test_numbers_out_of_range(flag: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for value in ("1e12", "1e30"):
         assert main(["run", "digits", flag, value, "--out", str(tmp_path)]) == 1
@@ -86,9 +111,18 @@ def test_numbers_out_of_range(flag: str, capsys: pytest.CaptureFixture[str], tmp
 
 
 @pytest.mark.parametrize(
-    "toml", [b"seed = " + b"9" * 400, b"seed = " + b"9" * 5000, b"seed = " + b"[" * 100_000, b"\xff", b'metric = "a\\u0000b"']
+    "toml",
+    [
+        b"seed = " + b"9" * 400,
+        b"seed = " + b"9" * 5000,
+        b"seed = " + b"[" * 100_000,
+        b"\xff",
+        b'metric = "a\\u0000b"',
+    ],
 )
-def test_settings_that_python_cannot_hold(toml: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_settings_that_python_cannot_hold(
+    toml: bytes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     (tmp_path / "a.toml").write_bytes(toml)
     assert main(["run", "digits", "--config", str(tmp_path / "a.toml")]) == 1
     assert "a.toml" in capsys.readouterr().err
@@ -96,7 +130,7 @@ def test_settings_that_python_cannot_hold(toml: bytes, capsys: pytest.CaptureFix
 
 SCRIPT = """
 import sys
-from sparring.cli import main
+from sparring.cli.app import main
 for words in {}:
     try:
         code = main(words)
@@ -115,14 +149,28 @@ def test_the_real_command_line(tmp_path: Path) -> None:
     write(tmp_path / "cifar100", pickles(train=[1]))
     write(tmp_path, {"deep.json": b"[" * 100_000, "...csv": table(","), "array/train.npz": b"PK\3\4"})
     commands = [
-        *(["losses"], ["run", "cifar100"], ["run", "deep.json"], ["run", "array"], ["run", "--help"], ["run", "--no"]),
+        *(
+            ["losses"],
+            ["run", "cifar100"],
+            ["run", "deep.json"],
+            ["run", "array"],
+            ["run", "--help"],
+            ["run", "--no"],
+        ),
         *(["run", "digits", "--seed", "4294967296"], ["run", "...csv", *SMALL, "--out", "inner/runs"]),
         ["run", "...csv", "--model", "model", "--out", "inner/runs"],
     ]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "SPARRING_DATA": str(tmp_path), "PYTHONIOENCODING": "latin-1"}
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "SPARRING_DATA": str(tmp_path),
+        "PYTHONIOENCODING": "latin-1",
+    }
     environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
     process = [sys.executable, "-c", SCRIPT.format(commands, yes)]
-    shown = subprocess.run(process, input=yes.encode(), capture_output=True, cwd=tmp_path, env=environment, timeout=300)
+    shown = subprocess.run(
+        process, input=yes.encode(), capture_output=True, cwd=tmp_path, env=environment, timeout=300
+    )
     errors = shown.stderr.decode("latin-1")
     assert "Traceback" not in errors
     *parts, rest = re.split(r"^exit (\d)\n", errors.replace("\r\n", "\n"), flags=re.MULTILINE)
@@ -140,7 +188,11 @@ def test_signs_that_an_encoding_lacks(tmp_path: Path, monkeypatch: pytest.Monkey
     for encoding in ("latin-1", "cp1252", "ascii", "utf-8"):
         for words in (["losses"], ["run", "--help"], ["paper"], ["losses", "--json"]):
             out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+            with (
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+                contextlib.suppress(SystemExit),
+            ):
                 assert main(words) == 0
             out.flush()
             shown = out.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
@@ -152,7 +204,9 @@ def test_signs_that_an_encoding_lacks(tmp_path: Path, monkeypatch: pytest.Monkey
                 assert "delta of as-softmax" in shown
 
 
-def test_standard_input_that_is_no_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_input_that_is_no_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\ncaf\xe9\n"), encoding="utf-8"))
     assert main(["predict", "runs"]) == 1
     assert "standard input: expected utf-8, found the byte 0xe9" in capsys.readouterr().err

@@ -13,12 +13,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparring.lab.tasks import Where, get_task, list_tasks, survey
-from tests.hostile.data_files import RECORDINGS, WAVS, images, npz, own, pickles, published, refused, sounds, wav, write
+from sparring.lab.datasets import Where, get_task, list_tasks, survey
+from tests.hostile.data_files import (
+    RECORDINGS,
+    WAVS,
+    images,
+    npz,
+    own,
+    pickles,
+    published,
+    refused,
+    sounds,
+    wav,
+    write,
+)
 
 
 def array_case(images: Any = None, **arrays: Any) -> dict[str, Any]:
-    return {"images": np.zeros((40, 4, 4), np.uint8) if images is None else images, "labels": np.arange(40) % 2, **arrays}
+    return {
+        "images": np.zeros((40, 4, 4), np.uint8) if images is None else images,
+        "labels": np.arange(40) % 2,
+        **arrays,
+    }
 
 
 def with_value(value: float, dtype: str = "float32") -> Any:
@@ -37,16 +53,37 @@ ARRAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "two dimensions": (array_case(np.zeros((40, 4))), ["(N, height, width)", "got (40, 4)"]),
     "no dimension": (array_case(np.zeros(())), ["(N, height, width)", "got ()"]),
     "no pixels": (array_case(np.zeros((40, 0, 4))), ["got (40, 0, 4)"]),
-    "labels of numbers": (array_case(labels=np.arange(40) / 2), ["labels must be one row of whole numbers or words, got float64"]),
+    "labels of numbers": (
+        array_case(labels=np.arange(40) / 2),
+        ["labels must be one row of whole numbers or words, got float64"],
+    ),
     "labels in two rows": (array_case(labels=np.zeros((40, 2), int)), ["labels must be one row", "(40, 2)"]),
     "no offsets": ({"audio": np.zeros(9, np.int16), "labels": np.arange(3)}, ["offsets is missing"]),
-    "offsets of floats": ({**sounds(), "offsets": np.arange(41) * 100.0}, ["offsets must be one row of whole numbers"]),
-    "offsets beyond": ({**sounds(), "offsets": np.arange(41) * 200}, ["train sample 20", "got offsets 4000 to 4200"]),
-    "offsets falling": ({**sounds(), "offsets": np.arange(4000, -1, -100)}, ["train sample 0", "got offsets 4000 to 3900"]),
+    "offsets of floats": (
+        {**sounds(), "offsets": np.arange(41) * 100.0},
+        ["offsets must be one row of whole numbers"],
+    ),
+    "offsets beyond": (
+        {**sounds(), "offsets": np.arange(41) * 200},
+        ["train sample 20", "got offsets 4000 to 4200"],
+    ),
+    "offsets falling": (
+        {**sounds(), "offsets": np.arange(4000, -1, -100)},
+        ["train sample 0", "got offsets 4000 to 3900"],
+    ),
     "offset alone": ({**sounds(), "offsets": np.array(3)}, ["offsets must be one row"]),
-    "silent nan": ({**sounds(), "audio": np.where(np.arange(4000) == 550, np.nan, 0.1)}, ["train sample 5", "not finite"]),
-    "audio of another scale": ({**sounds(), "audio": sounds()["audio"].astype(float)}, ["train sample 0", "between -1 and 1"]),
-    "no images": (array_case(np.zeros((0, 4, 4), np.float32), labels=np.arange(0)), ["at least 2 classes are needed"]),
+    "silent nan": (
+        {**sounds(), "audio": np.where(np.arange(4000) == 550, np.nan, 0.1)},
+        ["train sample 5", "not finite"],
+    ),
+    "audio of another scale": (
+        {**sounds(), "audio": sounds()["audio"].astype(float)},
+        ["train sample 0", "between -1 and 1"],
+    ),
+    "no images": (
+        array_case(np.zeros((0, 4, 4), np.float32), labels=np.arange(0)),
+        ["at least 2 classes are needed"],
+    ),
     "unsigned audio": ({**sounds(), "audio": np.zeros(4000, np.uint16)}, ["audio must be one row of int16"]),
     "names": ({**sounds(), "names": np.array(["a"])}, ["40 samples, but 1 names"]),
 }
@@ -58,12 +95,22 @@ def test_arrays_are_checked(case: str, tmp_path: Path) -> None:
     refused(lambda: own(write(tmp_path, {"train.npz": npz(**arrays)})), *words)
 
 
-NO_NPZ = {"empty": b"", "text": b"no zip", "half": npz(**images())[:700], "cut": npz(**images())[:-3], "pickle": pickle.dumps([1])}
+NO_NPZ = {
+    "empty": b"",
+    "text": b"no zip",
+    "half": npz(**images())[:700],
+    "cut": npz(**images())[:-3],
+    "pickle": pickle.dumps([1]),
+}
 
 
 @pytest.mark.parametrize("case", NO_NPZ)
 def test_what_is_no_npz(case: str, tmp_path: Path) -> None:
-    refused(lambda: own(write(tmp_path, {"train.npz": NO_NPZ[case]})), "train.npz: not to be read as arrays", "numpy.savez")
+    refused(
+        lambda: own(write(tmp_path, {"train.npz": NO_NPZ[case]})),
+        "train.npz: not to be read as arrays",
+        "numpy.savez",
+    )
 
 
 def test_an_npy_is_no_npz(tmp_path: Path) -> None:
@@ -83,14 +130,35 @@ def test_other_numbers_and_words_train(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "meta",
     [
-        *("[]", "3", "null", "x", "[" * 100_000, '{"label_names": 3}', '{"label_names": {"a": 1}}', '{"label_names": "ab"}'),
-        *('{"labels": [[1], 2]}', '{"label_names": ["a", "a"]}', '{"label_names": ["a"]}', r'{"label_names": ["\ud800", "b"]}'),
-        *('{"sample_rate": "x"}', '{"sample_rate": 1}', '{"sample_rate": 20000000}', '{"sample_rate": 8000.5}'),
+        *(
+            "[]",
+            "3",
+            "null",
+            "x",
+            "[" * 100_000,
+            '{"label_names": 3}',
+            '{"label_names": {"a": 1}}',
+            '{"label_names": "ab"}',
+        ),
+        *(
+            '{"labels": [[1], 2]}',
+            '{"label_names": ["a", "a"]}',
+            '{"label_names": ["a"]}',
+            r'{"label_names": ["\ud800", "b"]}',
+        ),
+        *(
+            '{"sample_rate": "x"}',
+            '{"sample_rate": 1}',
+            '{"sample_rate": 20000000}',
+            '{"sample_rate": 8000.5}',
+        ),
         *('{"sample_rate": true}', '{"sample_rate": null}', '{"sample_rate": ' + "9" * 5000 + "}"),
     ],
 )
 def test_meta_of_the_wrong_shape(meta: str, tmp_path: Path) -> None:
-    refused(lambda: own(write(tmp_path, {"train.npz": npz(**sounds()), "meta.json": meta.encode()})), "meta.json")
+    refused(
+        lambda: own(write(tmp_path, {"train.npz": npz(**sounds()), "meta.json": meta.encode()})), "meta.json"
+    )
 
 
 @pytest.mark.parametrize("rate", [1, 999, 384_001, 20_000_000])
@@ -126,7 +194,9 @@ def test_pickles_run_nothing(tmp_path: Path) -> None:
     for part in ("train", "test", "meta"):
         for protocol in (0, 2, 4):
             files = pickles(**{part: pickle.dumps(Attack(marker), protocol=protocol)})
-            root = write(tmp_path / f"{part}-{protocol}", {f"cifar100/{name}": raw for name, raw in files.items()})
+            root = write(
+                tmp_path / f"{part}-{protocol}", {f"cifar100/{name}": raw for name, raw in files.items()}
+            )
             refused(lambda root=root: published("cifar100")(root), "wants to run")
     assert not marker.exists()
     pickle.loads(attack)  # the attack is a real one
@@ -163,12 +233,28 @@ def test_an_archive_that_is_none(tmp_path: Path) -> None:
         refused(lambda root=root: published("cifar100")(root), "cifar-100-python.tar.gz")
 
 
-def test_a_broken_folder_does_not_hide_the_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_folder_does_not_hide_the_other_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever a loader raises, and whatever lies in the folders."""
     for task in list_tasks():
-        names = ("train.jsonl", "train.npz", "meta.json", "data_full.json", "train.tsv", "train.txt", "train", "meta", "a.sgml")
+        names = (
+            "train.jsonl",
+            "train.npz",
+            "meta.json",
+            "data_full.json",
+            "train.tsv",
+            "train.txt",
+            "train",
+            "meta",
+            "a.sgml",
+        )
         write(tmp_path / task.name, dict.fromkeys(names, b'[[1], {"a": [\xff\x00'))
-    files = [task for task in list_tasks() if not task.embedded and not task.name.startswith(("languages", "code_switch"))]
+    files = [
+        task
+        for task in list_tasks()
+        if not task.embedded and not task.name.startswith(("languages", "code_switch"))
+    ]
     rows = survey(files, Where(tmp_path, hub=False))
     assert [row["here"] for row in rows] == [False] * len(files)
     assert all("UnicodeDecodeError" not in row["where"] and "TypeError" not in row["where"] for row in rows)

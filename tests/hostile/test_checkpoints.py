@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from sparring.files import CheckpointWarning, changed_file
-from sparring.parallel import Checkpoints
+from sparring.heads.parallel import Checkpoints
 from sparring.training import checkpoint
 from sparring.training.resume import ResumeError
 from tests.hostile.size import FACTOR
@@ -51,7 +51,10 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / checkpoint.NAME
     n_bits = 8 * path.stat().st_size
     unnoticed = []
-    for bit in {*range(0, n_bits, max(1, 13 // FACTOR)), *range(n_bits - 8 * checkpoint.TRAILER_SIZE, n_bits)}:
+    for bit in {
+        *range(0, n_bits, max(1, 13 // FACTOR)),
+        *range(n_bits - 8 * checkpoint.TRAILER_SIZE, n_bits),
+    }:
         flip(path, bit)
         if not refused(path):
             unnoticed.append(bit)
@@ -89,7 +92,9 @@ def test_a_flipped_bit_falls_back_to_the_one_before_and_ends_the_same(tmp_path: 
         assert path.read_bytes() != (tmp_path / checkpoint.DAMAGED).read_bytes()
 
 
-def test_a_kill_after_the_fallback_does_not_lose_the_good_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_after_the_fallback_does_not_lose_the_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The damaged file must not take the place of the good one before the next is written."""
     for n in (1, 2):
         checkpoint.save(tmp_path, {"n": n})
@@ -144,7 +149,10 @@ def test_a_checkpoint_with_broken_parts_is_a_clear_error(tmp_path: Path) -> None
     for name in state:
         if name == "best":  # None, or weights that are looked at in the end
             continue
-        broken = {**state, name: draw.choice([value for value in junk if type(value) is not type(state[name])])}
+        broken = {
+            **state,
+            name: draw.choice([value for value in junk if type(value) is not type(state[name])]),
+        }
         checkpoint.save(tmp_path, broken)
         with pytest.raises(ResumeError, match="resume=False to start anew"):
             run(folder=tmp_path, epochs=1)
@@ -199,7 +207,16 @@ def test_missing_further_and_unreadable_files_of_a_folder(tmp_path: Path) -> Non
     (folder / "more").unlink()
     manifest = folder / "manifest.json"
     whole = manifest.read_text()
-    for content in ("", "[]", "{}", '{"sha256": 3}', '{"sha256": {"a": 1}}', "[" * 100_000, whole[:-20], "\udcff"):
+    for content in (
+        "",
+        "[]",
+        "{}",
+        '{"sha256": 3}',
+        '{"sha256": {"a": 1}}',
+        "[" * 100_000,
+        whole[:-20],
+        "\udcff",
+    ):
         manifest.write_text(content, errors="surrogateescape")
         with pytest.warns(CheckpointWarning, match=r"step-00000002"):
             assert checkpoints.load(model) == 1

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from sparring.lab.errors import UserError
-from sparring.lab.tasks.files import read_table
+from sparring.lab.readers.files import read_table
 from sparring.lab.untrusted import MAX_TEXT, parse_json, read_bytes
 from tests.hostile.data_files import (
     CIFAR,
@@ -46,8 +46,35 @@ from tests.hostile.data_files import (
 
 FACTOR = int(os.environ.get("SPARRING_HOSTILE", "1"))
 ODD = [
-    *(b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\\ud800", b"\\u0000", b"\r", b"\n", b'"', b"'", b",", b"\t", b"{", b"["),
-    *(b"[" * 5000, b"9" * 5000, b"1e999", b"-1", b"NaN", b"Infinity", b"null", b"true", b"\x80\x05.", b"\xff" * 8, b"\x7f" * 4),
+    *(
+        b"\0",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf",
+        b"\xed\xa0\x80",
+        b"\\ud800",
+        b"\\u0000",
+        b"\r",
+        b"\n",
+        b'"',
+        b"'",
+        b",",
+        b"\t",
+        b"{",
+        b"[",
+    ),
+    *(
+        b"[" * 5000,
+        b"9" * 5000,
+        b"1e999",
+        b"-1",
+        b"NaN",
+        b"Infinity",
+        b"null",
+        b"true",
+        b"\x80\x05.",
+        b"\xff" * 8,
+        b"\x7f" * 4,
+    ),
 ]
 
 
@@ -120,8 +147,12 @@ def test_a_damaged_file_gives_samples_or_a_user_error(form: str, tmp_path: Path)
             errors.append(str(error))
             continue
         except Exception as error:
-            raise AssertionError(f"{form}, seed {seed}: {type(error).__name__}: {error}; {content[:80]!r}") from error
-        json.dumps([data.labels, data.notes, data.source], ensure_ascii=False).encode()  # a run writes them down
+            raise AssertionError(
+                f"{form}, seed {seed}: {type(error).__name__}: {error}; {content[:80]!r}"
+            ) from error
+        json.dumps(
+            [data.labels, data.notes, data.source], ensure_ascii=False
+        ).encode()  # a run writes them down
         assert data.fingerprint
     assert errors or form in ("wav", "png", "recordings")  # a folder leaves such files out instead
     assert max(map(len, errors), default=0) < 1000
@@ -179,7 +210,10 @@ def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
     refused(lambda: own(path), "two columns have the same name", "and 99,980 more")
     n = 40_000
     header = ",".join(f"c{i}" for i in range(n))
-    path.write_text(f"text,{header}\n" + "".join(f"t {j}," + ",".join(("01" * n)[j % 2 : n + j % 2]) + "\n" for j in range(4)))
+    path.write_text(
+        f"text,{header}\n"
+        + "".join(f"t {j}," + ",".join(("01" * n)[j % 2 : n + j % 2]) + "\n" for j in range(4))
+    )
     begin = time.process_time()
     assert len(own(path).labels) == n
     assert time.process_time() - begin < 10
@@ -199,7 +233,11 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
             file.write(b"a" * 2**20)
     refused(lambda: read_bytes(path), "unpack to", "unpack the file first")
     (tmp_path / "arrays").mkdir()
-    np.savez_compressed(tmp_path / "arrays" / "train.npz", images=np.zeros((100, 900, 900), np.uint8), labels=np.arange(100) % 2)
+    np.savez_compressed(
+        tmp_path / "arrays" / "train.npz",
+        images=np.zeros((100, 900, 900), np.uint8),
+        labels=np.arange(100) % 2,
+    )
     refused(lambda: own(tmp_path / "arrays"), "unpack to")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.modules.module import register_module_full_backward_hook
 
-from sparring.training import skip
+from sparring.backward import skipper as skip
 from tests.hostile.hooked import (
     MOMENTS,
     SHARES,
@@ -29,7 +29,9 @@ from tests.hostile.hooked import (
 )
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # torch says so where no input requires a gradient
+@pytest.mark.filterwarnings(
+    "ignore:Full backward hook is firing"
+)  # torch says so where no input requires a gradient
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("kind", "moment"), MOMENTS)
 def test_called_as_often_and_with_the_same(kind: str, moment: str, variant: str) -> None:
@@ -43,7 +45,9 @@ def test_called_as_often_and_with_the_same(kind: str, moment: str, variant: str)
 
 
 def multi(tensors: list[Tensor], calls: Calls) -> None:
-    register_multi_grad_hook(tensors, lambda grads: calls.append(("multi", [g if g is None else g.clone() for g in grads])))
+    register_multi_grad_hook(
+        tensors, lambda grads: calls.append(("multi", [g if g is None else g.clone() for g in grads]))
+    )
 
 
 @pytest.mark.parametrize("won", SHARES)
@@ -67,7 +71,9 @@ def test_a_hook_of_several_tensors(won: float) -> None:
 
 @pytest.mark.parametrize("won", SHARES)
 @pytest.mark.parametrize("variant", ["plain", "batch norm", "returns both"])
-@pytest.mark.parametrize("on", ["logits", "states", "retained logits", "retained states", "node", "node, before"])
+@pytest.mark.parametrize(
+    "on", ["logits", "states", "retained logits", "retained states", "node", "node, before"]
+)
 def test_on_outputs(on: str, variant: str, won: float) -> None:
     results = []
     for compacted in (False, True):
@@ -86,7 +92,9 @@ def test_on_outputs(on: str, variant: str, won: float) -> None:
         else:
             tensor.register_hook(tensor_hook(calls, on))
         loss_of(output, net, won).backward()
-        results.append((calls, [tensor.grad if tensor.retains_grad else None, *(p.grad for p in net.parameters())]))
+        results.append(
+            (calls, [tensor.grad if tensor.retains_grad else None, *(p.grad for p in net.parameters())])
+        )
     assert on.startswith("retained") or results[0][0]
     same(*results)
 
@@ -115,8 +123,12 @@ def test_on_inputs(on: str, moment: str, variant: str, won: float) -> None:
         output = net(x)
         if moment == "after":
             put()
-        (loss_of(output, net, won) + x.square().sum()).backward()  # the input gets gradient from elsewhere too
-        results.append((calls, [x.grad if x.retains_grad else None, leaf.grad, *(p.grad for p in net.parameters())]))
+        (
+            loss_of(output, net, won) + x.square().sum()
+        ).backward()  # the input gets gradient from elsewhere too
+        results.append(
+            (calls, [x.grad if x.retains_grad else None, leaf.grad, *(p.grad for p in net.parameters())])
+        )
     same(*results)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sparring.training import skip
+from sparring.backward import skipper as skip
 from tests.hostile.hooked import SHARES, VARIANTS, N, Net, loss_of, nothing, weights
 
 
@@ -44,7 +44,9 @@ def test_one_that_raises_leavesnothing_behind(kind: str, won: float) -> None:
         loss_of(model(x), model, won).backward()
     for a, b in zip(twin.parameters(), net.parameters(), strict=True):
         torch.testing.assert_close(b.grad, a.grad)
-    assert next(iter(net.first.weight._backward_hooks.values())).__name__ == "<lambda>"  # not wrapped for good
+    assert (
+        next(iter(net.first.weight._backward_hooks.values())).__name__ == "<lambda>"
+    )  # not wrapped for good
     other.remove()
 
 

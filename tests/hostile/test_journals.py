@@ -13,24 +13,46 @@ from typing import Any
 
 import pytest
 
-from sparring.cli import main
+from sparring.cli.app import main
 from sparring.files import CheckpointWarning
-from sparring.lab.config import Config
 from sparring.lab.errors import UserError
-from sparring.lab.jobs import remove
-from sparring.lab.plan import open_task, plan
-from sparring.lab.predict import Predictor, find_run
-from sparring.lab.records import Journal, RunFolder
-from sparring.lab.report import collect
-from sparring.lab.reporting import gather
-from sparring.lab.runner import Run, run
-from sparring.lab.study import page
-from sparring.lab.study.results import Results, read_results, record, write_results
+from sparring.lab.paper import page
+from sparring.lab.paper.results import Results, read_results, record, write_results
+from sparring.lab.report import gather
+from sparring.lab.report.report import collect
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.jobs import remove
+from sparring.lab.runs.plan import open_task, plan
+from sparring.lab.runs.predict import Predictor, find_run
+from sparring.lab.runs.records import Journal, RunFolder
+from sparring.lab.runs.runner import Run, run
 from tests.hostile.size import FACTOR
 from tests.lab.conftest import small, train
 
-FLAGS = ["digits", "--n-train", "60", "--n-dev", "30", "--n-test", "30", "--epochs", "1", "--threads", "1", "--device", "cpu"]
-NAMES = ("summary.json", "data.json", "machine.json", "steps.jsonl", "epochs.jsonl", "evaluations.jsonl", "predictions.jsonl")
+FLAGS = [
+    "digits",
+    "--n-train",
+    "60",
+    "--n-dev",
+    "30",
+    "--n-test",
+    "30",
+    "--epochs",
+    "1",
+    "--threads",
+    "1",
+    "--device",
+    "cpu",
+]
+NAMES = (
+    "summary.json",
+    "data.json",
+    "machine.json",
+    "steps.jsonl",
+    "epochs.jsonl",
+    "evaluations.jsonl",
+    "predictions.jsonl",
+)
 JUNK: list[Any] = [
     *(None, True, "", "x", "3.5", "\ud800", 0, -1, 10**400, 1e308, -1e308, float("nan"), float("inf"), 0.5),
     *([], {}, [None], [[]], {"a": []}, ["x"] * 50, {"accuracy": "1"}),
@@ -88,7 +110,9 @@ def break_text(text: str, draw: random.Random) -> bytes:
     elif way == 2:
         content[at:at] = content[at // 2 : at]
     elif way == 3:
-        content[at:at] = draw.choice([b"\n", b"\0" * 9, b"\xff\xfe", b"[" * 5000, b"NaN", b"1e999", b"9" * 5000, b'{"a": 1}\n'])
+        content[at:at] = draw.choice(
+            [b"\n", b"\0" * 9, b"\xff\xfe", b"[" * 5000, b"NaN", b"1e999", b"9" * 5000, b'{"a": 1}\n']
+        )
     else:
         content.clear()
     return bytes(content)
@@ -245,7 +269,9 @@ def test_a_broken_line_is_named_and_a_torn_last_one_dropped(tmp_path: Path) -> N
         ("9" * 5000, "Exceeds the limit"),
     ):
         path.write_text(good + line + "\n" + good)
-        with pytest.raises(UserError, match=r"steps.jsonl:2: .*remove this line, or run it again with --fresh") as error:
+        with pytest.raises(
+            UserError, match=r"steps.jsonl:2: .*remove this line, or run it again with --fresh"
+        ) as error:
             RunFolder(tmp_path).lines("steps")
         assert problem in str(error.value)
         with pytest.raises(UserError, match=r"steps.jsonl:2: .*; --fresh begins it anew"):
@@ -273,7 +299,9 @@ def planned(out: Path, **settings: Any) -> Any:
     return plan(config, *open_task(config))
 
 
-@pytest.mark.parametrize(("deleted", "at"), [(".", 1), (".", 4), ("data.json", 3), ("steps.jsonl", 1), ("steps.jsonl", 4)])
+@pytest.mark.parametrize(
+    ("deleted", "at"), [(".", 1), (".", 4), ("data.json", 3), ("steps.jsonl", 1), ("steps.jsonl", 4)]
+)
 def test_what_is_deleted_in_mid_run_is_an_error(deleted: str, at: int, tmp_path: Path) -> None:
     """The folder or a file of it, in the first epoch, in the second or at the last step of all."""
     made = planned(tmp_path)

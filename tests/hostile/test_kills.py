@@ -16,14 +16,16 @@ from typing import Any
 import pytest
 import torch
 
-from sparring.lab.records import RunFolder
+from sparring.lab.runs.records import RunFolder
 from tests.hostile.size import FACTOR
 from tests.training.test_resume import EVERYTHING, _same
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 TIMES = ("seconds", "cpu_seconds", "folder", "config")
 CONTEXT: Any = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-CONTEXT.set_forkserver_preload(["sparring.cli", "sparring.lab.runner", "sparring.lab.jobs", "sklearn.datasets", __name__])
+CONTEXT.set_forkserver_preload(
+    ["sparring.cli", "sparring.lab.runs.runner", "sparring.lab.runs.jobs", "sklearn.datasets", __name__]
+)
 
 
 def train(folder: str, out: str, pause: str) -> None:
@@ -34,7 +36,7 @@ def train(folder: str, out: str, pause: str) -> None:
 
 def lab(*arguments: str) -> None:
     """``sparring run``."""
-    from sparring.cli import main
+    from sparring.cli.app import main
 
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, the process ends with it
     sys.exit(main(arguments))
@@ -95,20 +97,40 @@ def results(out: Path) -> tuple[Any, ...]:
     folder = RunFolder(path.parent)
     summary = {name: value for name, value in folder.summary().items() if name not in TIMES}
     lines = [folder.lines(name) for name in ("steps", "predictions")]
-    return json.dumps(summary, sort_keys=True), lines, sorted(str(p.relative_to(path.parent)) for p in path.parent.rglob("*"))
+    return (
+        json.dumps(summary, sort_keys=True),
+        lines,
+        sorted(str(p.relative_to(path.parent)) for p in path.parent.rglob("*")),
+    )
 
 
 def test_a_run_of_the_lab_ends_the_same(tmp_path: Path) -> None:
     draw = random.Random(1)
-    flags = ["--epochs", "4", "--n-train", "300", "--save-every", "2", "--threads", "1", "--device", "cpu", "--rest"]
+    flags = [
+        "--epochs",
+        "4",
+        "--n-train",
+        "300",
+        "--save-every",
+        "2",
+        "--threads",
+        "1",
+        "--device",
+        "cpu",
+        "--rest",
+    ]
     command = ["run", "digits", *flags, "--out"]
     ends(lab, *command, str(tmp_path / "whole"))
     cut = tmp_path / "cut"
     cut.mkdir()
-    n_killed = sum(kill(lab, *command, str(cut), folder=cut, wait=draw.uniform(0, 0.4)) for _ in range(2 * FACTOR))
+    n_killed = sum(
+        kill(lab, *command, str(cut), folder=cut, wait=draw.uniform(0, 0.4)) for _ in range(2 * FACTOR)
+    )
     assert n_killed
     for folder in {path.parent for path in cut.rglob("config.toml")}:
-        (folder / f"summary.json.{os.getpid()}.part").write_text("{")  # a living process has the dead one's number
+        (folder / f"summary.json.{os.getpid()}.part").write_text(
+            "{"
+        )  # a living process has the dead one's number
     ends(lab, *command, str(cut))
     assert results(cut) == results(tmp_path / "whole")
     assert not parts(cut)

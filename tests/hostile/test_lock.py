@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparring.lab.errors import UserError
-from sparring.lab.lock import alone, remove
+from sparring.lab.runs.lock import alone, remove
 from tests.hostile.size import FACTOR
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no lock there")
@@ -96,4 +96,6 @@ def test_without_the_lock_only_the_dead_are_swept(tmp_path: Path) -> None:
         (tmp_path / f"other.html.{pid}.part").touch()
     sweep(tmp_path, "report.html")
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == sorted([f"report.html.{os.getppid()}.part", *(f"other.html.{pid}.part" for pid in (os.getppid(), 2**22 + 1))])
+    assert left == sorted(
+        [f"report.html.{os.getppid()}.part", *(f"other.html.{pid}.part" for pid in (os.getppid(), 2**22 + 1))]
+    )

@@ -56,20 +56,30 @@ class Trial:
         logits = logits.to(rng.choice(DTYPES))
         for _ in range(rng.choice((0, 0, 1, 3)) if logits.numel() else 0):
             logits.view(-1)[rng.randrange(logits.numel())] = rng.choice(POISONS)
-        weight = None if multilabel or rng.random() < 0.6 else torch.rand(n_classes) * (torch.rand(n_classes) < 0.8)
+        weight = (
+            None
+            if multilabel or rng.random() < 0.6
+            else torch.rand(n_classes) * (torch.rand(n_classes) < 0.8)
+        )
         reduction = rng.choice(("none", "mean", "sum"))
         return cls(name, settings, _layout(logits, rng), target, weight, ignore_index, reduction)
 
     def loss(self) -> sparring.Loss:
         weight = {} if is_multilabel(self.name) else {"weight": self.weight}
-        return make(self.name, self.settings, ignore_index=self.ignore_index, reduction=self.reduction, **weight)
+        return make(
+            self.name, self.settings, ignore_index=self.ignore_index, reduction=self.reduction, **weight
+        )
 
     def rows(self) -> list[tuple[list[float], Any]]:
         """Logits and target of each row, as the loss sees them: float16 exactly, for its arithmetic is float32."""
-        class_last = self.logits if is_multilabel(self.name) or self.logits.dim() == 1 else self.logits.movedim(1, -1)
+        class_last = (
+            self.logits if is_multilabel(self.name) or self.logits.dim() == 1 else self.logits.movedim(1, -1)
+        )
         logits = class_last.reshape(-1, class_last.shape[-1]).double().tolist()
         if is_multilabel(self.name):
-            return list(zip(logits, self.target.reshape(-1, class_last.shape[-1]).long().tolist(), strict=True))
+            return list(
+                zip(logits, self.target.reshape(-1, class_last.shape[-1]).long().tolist(), strict=True)
+            )
         return list(zip(logits, self.target.reshape(-1).long().tolist(), strict=True))
 
     def is_valid(self, target: Any) -> bool:
@@ -81,7 +91,10 @@ class Trial:
         twin = TWINS[self.name]
         if is_multilabel(self.name):
             counted = [i for i, label in enumerate(target) if label in (0, 1)]
-            if any(math.isnan(o[i]) or o[i] == math.inf or (target[i] == 1 and o[i] == -math.inf) for i in counted):
+            if any(
+                math.isnan(o[i]) or o[i] == math.inf or (target[i] == 1 and o[i] == -math.inf)
+                for i in counted
+            ):
                 return math.nan
             return twin([x if i in counted else 0.0 for i, x in enumerate(o)], target, **self.settings)
         if any(math.isnan(x) or x == math.inf for x in o) or max(o) == -math.inf:
@@ -120,7 +133,9 @@ def close(found: float, expected: float, tolerance: float) -> bool:
 def check_reduction(trial: Trial, value: Tensor, rows: sparring.RowLosses) -> None:
     weights = torch.ones_like(rows.value) if rows.weight is None else rows.weight
     total, size = (rows.value * weights).sum(), (weights * rows.valid).sum()
-    expected = {"none": rows.value * weights, "sum": total, "mean": total / (size if size != 0 else 1)}[trial.reduction]
+    expected = {"none": rows.value * weights, "sum": total, "mean": total / (size if size != 0 else 1)}[
+        trial.reduction
+    ]
     torch.testing.assert_close(value.reshape(expected.shape), expected.to(value.dtype), equal_nan=True)
 
 
@@ -138,7 +153,9 @@ def check_gradient(trial: Trial, grad: Tensor, rows: sparring.RowLosses) -> None
     else:
         sums = grad[~lost].double().sum(1).abs()
         largest = grad[~lost].double().abs().sum(1)
-        assert (sums <= 4 * torch.finfo(trial.logits.dtype).eps * (largest + grad.shape[1])).all(), "the loss does not change with a shift"
+        assert (sums <= 4 * torch.finfo(trial.logits.dtype).eps * (largest + grad.shape[1])).all(), (
+            "the loss does not change with a shift"
+        )
 
 
 @pytest.mark.parametrize(("index", "name", "settings"), [(i, *case) for i, case in enumerate(CASES)])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import register_multi_grad_hook, saved_tensors_hooks
 
-from sparring.training import skip
+from sparring.backward import skipper as skip
 
 X = torch.linspace(-1, 1, 32).view(8, 4)
 
@@ -121,8 +121,14 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], None]]] = {
     "the output is kept and changed": (lambda: Net(keep), the_output_is_kept_and_changed),
     "the output is kept and detached": (lambda: Net(keep), the_output_is_kept_and_detached),
     "two steps of a network with a state": (lambda: Net(step), two_steps),
-    "a hook on what two forwards share": (lambda: Net(lambda net, x: net.a(x) + net.kept), a_hook_on_what_two_forwards_share),
-    "a hook on what another thread made": (lambda: Net(lambda net, x: net.a(x) + net.kept), a_hook_on_what_another_thread_made),
+    "a hook on what two forwards share": (
+        lambda: Net(lambda net, x: net.a(x) + net.kept),
+        a_hook_on_what_two_forwards_share,
+    ),
+    "a hook on what another thread made": (
+        lambda: Net(lambda net, x: net.a(x) + net.kept),
+        a_hook_on_what_another_thread_made,
+    ),
     "a removed hook of several tensors": (lambda: Net(keep), a_removed_hook_of_several_tensors),
     "frozen meanwhile": (lambda: Net(lambda net, x: net.b(net.a(x))), frozen_meanwhile),
     "None for a gradient": (lambda: Net(lambda net, x: Parts.apply(net.a(x), net.b(x))[0]), usual),
@@ -202,14 +208,19 @@ def _view_of_input_changed(net: Net) -> None:
     [(_both, _base_changed), (keep, _stash_used), (lambda _net, x: x[:, :2], _view_of_input_changed)],
     ids=["a view of another output", "an activation in the loss", "a view of the input"],
 )
-def test_shared_memory_that_is_modified_is_refused(forward: Callable[..., Any], run: Callable[[Net], None]) -> None:
+def test_shared_memory_that_is_modified_is_refused(
+    forward: Callable[..., Any], run: Callable[[Net], None]
+) -> None:
     net = Net(forward)
     skip.compact(net)
     with pytest.raises(RuntimeError, match="modified in place"):
         run(net)
 
 
-@pytest.mark.skipif(torch.__version__ < "2.7", reason="older torch tells of saved_tensors_hooks only by a tensor that is saved")
+@pytest.mark.skipif(
+    torch.__version__ < "2.7",
+    reason="older torch tells of saved_tensors_hooks only by a tensor that is saved",
+)
 def test_saving_hooks_see_what_the_model_saves_alone() -> None:
     shapes: list[list[torch.Size]] = []
     for compacted in (False, True):

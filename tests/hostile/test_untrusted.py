@@ -25,15 +25,15 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import sparring
 from sparring import ASSoftmaxLoss
-from sparring.cli import main
-from sparring.lab import models
-from sparring.lab.config import Config
+from sparring.cli.app import main
+from sparring.heads.parallel import Checkpoints, manifest
 from sparring.lab.errors import UserError
-from sparring.lab.pooled import MeanPooledConfig, MeanPooledForSequenceClassification
-from sparring.lab.predict import Predictor
-from sparring.lab.records import RunFolder
-from sparring.lab.tiny import character_tokenizer
-from sparring.parallel import Checkpoints, manifest
+from sparring.lab.models import build as models
+from sparring.lab.models.pooled import MeanPooledConfig, MeanPooledForSequenceClassification
+from sparring.lab.models.tiny import character_tokenizer
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.predict import Predictor
+from sparring.lab.runs.records import RunFolder
 from sparring.training import checkpoint
 from sparring.training.loop import Loop
 from sparring.training.resume import ResumeError
@@ -54,8 +54,15 @@ class Extractor(SequenceFeatureExtractor):
 def generate(model, *args, **kwargs):
     pass
 """
-AUTO = ("AutoModel", "AutoModelForSequenceClassification", "AutoModelForTokenClassification", "AutoModelForSeq2SeqLM")
-AUTO_MAP = {"AutoConfig": "code.Config"} | dict.fromkeys((*AUTO, "AutoModelForImageClassification"), "code.Model")
+AUTO = (
+    "AutoModel",
+    "AutoModelForSequenceClassification",
+    "AutoModelForTokenClassification",
+    "AutoModelForSeq2SeqLM",
+)
+AUTO_MAP = {"AutoConfig": "code.Config"} | dict.fromkeys(
+    (*AUTO, "AutoModelForImageClassification"), "code.Model"
+)
 AUTO_MAP |= {"AutoModelForAudioClassification": "code.Model", "AutoFeatureExtractor": "code.Extractor"}
 REFUSED = "brings code of its own, which was not run; --trust-remote-code runs it"
 
@@ -125,8 +132,13 @@ def test_with_the_flag_it_runs(tmp_path: Path, mark: Path) -> None:
 
 
 def test_the_code_of_a_tokenizer_is_refused(tmp_path: Path, mark: Path) -> None:
-    settings = {"tokenizer_class": "HostileTokenizer", "auto_map": {"AutoTokenizer": ["code.Tokenizer", None]}}
-    folder = with_code(good_model(tmp_path / "model"), mark, json.loads((tmp_path / "model" / "config.json").read_text()))
+    settings = {
+        "tokenizer_class": "HostileTokenizer",
+        "auto_map": {"AutoTokenizer": ["code.Tokenizer", None]},
+    }
+    folder = with_code(
+        good_model(tmp_path / "model"), mark, json.loads((tmp_path / "model" / "config.json").read_text())
+    )
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UserError, match=REFUSED):
@@ -158,7 +170,12 @@ def test_an_encoder_within_a_pooled_model_is_refused(tmp_path: Path, mark: Path)
     encoder = json.loads((folder / "config.json").read_text())
     MeanPooledForSequenceClassification(MeanPooledConfig(encoder, num_labels=3)).save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    config["encoder"] = {"model_type": "timm_backbone", "auto_map": AUTO_MAP, "hidden_size": 8, "num_hidden_layers": 1}
+    config["encoder"] = {
+        "model_type": "timm_backbone",
+        "auto_map": AUTO_MAP,
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+    }
     with pytest.raises(UserError):
         models.load(with_code(folder, mark, config), "multi-class")
     assert not mark.exists()
@@ -170,7 +187,9 @@ def test_an_encoder_within_a_pooled_model_is_refused(tmp_path: Path, mark: Path)
 def test_a_file_cannot_turn_it_on(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('task = "digits"\ntrust_remote_code = true\n')
-    with pytest.raises(UserError, match=r"config\.toml: trust_remote_code is not taken from a file; --trust-remote-code"):
+    with pytest.raises(
+        UserError, match=r"config\.toml: trust_remote_code is not taken from a file; --trust-remote-code"
+    ):
         Config.read(path, {})
     path.write_text('task = "digits"\ntrust_remote_code = false\n')
     assert not Config.read(path, {}).trust_remote_code
@@ -184,13 +203,43 @@ def foreign_run(folder: Path, mark: Path) -> RunFolder:
     with_code(folder / "model", mark)
     (folder / "config.toml").write_text('task = "colours"\ntrust_remote_code = true\n')
     run, config = RunFolder(folder), {"loss": "softmax", "trust_remote_code": True}
-    facts = {"task": "colours", "kind": "multi-class", "source": "", "fingerprint": "", "notes": [], "top_k": None}
+    facts = {
+        "task": "colours",
+        "kind": "multi-class",
+        "source": "",
+        "fingerprint": "",
+        "notes": [],
+        "top_k": None,
+    }
     facts |= {"sizes": {"train": 2, "dev": 2, "test": 2}, "labels": ["a", "b"], **config}
     (folder / "data.json").write_text(json.dumps(facts))
-    counts = ("best_step", "epochs", "n_forward", "n_backward", "n_updates", "n_rows", "n_won", "seconds", "cpu_seconds", "won_share")
+    counts = (
+        "best_step",
+        "epochs",
+        "n_forward",
+        "n_backward",
+        "n_updates",
+        "n_rows",
+        "n_won",
+        "seconds",
+        "cpu_seconds",
+        "won_share",
+    )
     summary = dict.fromkeys((*counts, "n_samples", "n_planned", "seed"), 1)
-    summary |= {"task": "colours", "contestant": "softmax", "model": "bert", "metric": "accuracy", "folder": str(folder)}
-    summary |= {"dev": {"accuracy": 1.0}, "test": None, "correlation": None, "config": config, "checksums": run.checksums()}
+    summary |= {
+        "task": "colours",
+        "contestant": "softmax",
+        "model": "bert",
+        "metric": "accuracy",
+        "folder": str(folder),
+    }
+    summary |= {
+        "dev": {"accuracy": 1.0},
+        "test": None,
+        "correlation": None,
+        "config": config,
+        "checksums": run.checksums(),
+    }
     (folder / "summary.json").write_text(json.dumps(summary))
     run.verify()
     return run
@@ -214,7 +263,10 @@ def test_everything_that_loads_a_model_says_whether_code_may_run() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
-            if node.func.attr not in ("from_pretrained", "load_dataset") or ast.unparse(node.func.value) in ("Sounds", "Pixels"):
+            if node.func.attr not in ("from_pretrained", "load_dataset") or ast.unparse(node.func.value) in (
+                "Sounds",
+                "Pixels",
+            ):
                 continue
             text = ast.unparse(node)
             if "trust_remote_code" not in text and "**settings" not in text:
@@ -244,11 +296,17 @@ def hostile_file(form: str, mark: Path) -> bytes:
     if form.startswith("pickle"):
         return pickle.dumps(Runs(mark), protocol=int(form[-1]))
     buffer = io.BytesIO()
-    torch.save({"model": Runs(mark)} if form == "nested" else Runs(mark), buffer, _use_new_zipfile_serialization=form != "legacy")
+    torch.save(
+        {"model": Runs(mark)} if form == "nested" else Runs(mark),
+        buffer,
+        _use_new_zipfile_serialization=form != "legacy",
+    )
     return buffer.getvalue()
 
 
-@pytest.mark.filterwarnings("ignore:Detected pickle protocol")  # as an error it would refuse the file in place of the reader
+@pytest.mark.filterwarnings(
+    "ignore:Detected pickle protocol"
+)  # as an error it would refuse the file in place of the reader
 @pytest.mark.parametrize("form", ["zip", "nested", "legacy", "pickle-2", "pickle-4"])
 def test_a_checkpoint_of_a_loop(tmp_path: Path, mark: Path, form: str) -> None:
     path, content = tmp_path / "run" / checkpoint.NAME, hostile_file(form, mark)

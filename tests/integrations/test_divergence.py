@@ -18,7 +18,13 @@ from sparring.integrations.lightning import SparringCallback
 from tests.integrations.test_lightning import Ours, Theirs, fit
 from tests.integrations.tiny import Sentences, arguments, config
 
-FORMS: list[dict[str, Any]] = [{}, {"speed": "off"}, {"skip": "micro"}, {"accumulation": 3, "lam": 9.0}, {"speed": "all", "delta": 0.05}]
+FORMS: list[dict[str, Any]] = [
+    {},
+    {"speed": "off"},
+    {"skip": "micro"},
+    {"accumulation": 3, "lam": 9.0},
+    {"speed": "all", "delta": 0.05},
+]
 
 
 class Breaks(BertForSequenceClassification):
@@ -42,20 +48,29 @@ def losses(trainer: Trainer) -> list[float]:
 
 
 def args(folder: Path, **settings: Any) -> Any:
-    usual = {"num_train_epochs": 1, "learning_rate": 0.0, "max_grad_norm": 0.0, "remove_unused_columns": False}
+    usual = {
+        "num_train_epochs": 1,
+        "learning_rate": 0.0,
+        "max_grad_norm": 0.0,
+        "remove_unused_columns": False,
+    }
     return arguments(folder, **{"logging_steps": 1, **usual, **settings})
 
 
 @pytest.mark.parametrize("own", FORMS)
 def test_the_logged_loss_is_nan_where_the_filter_is_off(tmp_path: Path, own: dict[str, Any]) -> None:
     """As a plain Trainer's: in the entry of the step, or of the window, in which it appeared."""
-    trainer = SparringTrainer(Breaks(5), args(tmp_path, logging_nan_inf_filter=False), train_dataset=Sentences(), **own)
+    trainer = SparringTrainer(
+        Breaks(5), args(tmp_path, logging_nan_inf_filter=False), train_dataset=Sentences(), **own
+    )
     trainer.train()
     broken = [i for i, loss in enumerate(losses(trainer)) if math.isnan(loss)]
     assert broken
     if "accumulation" not in own:
         plain_args = args(tmp_path, logging_nan_inf_filter=False)
-        plain = Trainer(Breaks(5), plain_args, train_dataset=Sentences(), compute_loss_func=loss_func("as-softmax"))
+        plain = Trainer(
+            Breaks(5), plain_args, train_dataset=Sentences(), compute_loss_func=loss_func("as-softmax")
+        )
         plain.train()
         assert [i for i, loss in enumerate(losses(plain)) if math.isnan(loss)][:1] == broken[:1] == [4]
 

@@ -27,11 +27,21 @@ EVERYTHING = {"speed": "all", "accumulation": 3, "lam": 1.0, "delta": 0.2}
 
 
 def trained(
-    folder: Path, model: nn.Module | None = None, data: Any = None, *, eval_dataset: Any = None, args: Any = None, **own: Any
+    folder: Path,
+    model: nn.Module | None = None,
+    data: Any = None,
+    *,
+    eval_dataset: Any = None,
+    args: Any = None,
+    **own: Any,
 ) -> Any:
     """A SparringTrainer that has trained."""
     trainer = SparringTrainer(
-        model or bert(), args or arguments(folder), train_dataset=data or Sentences(), eval_dataset=eval_dataset, **own
+        model or bert(),
+        args or arguments(folder),
+        train_dataset=data or Sentences(),
+        eval_dataset=eval_dataset,
+        **own,
     )
     trainer.train()
     return trainer
@@ -46,7 +56,9 @@ def test_delta_one_and_everything_off_is_the_plain_trainer(tmp_path: Path, accum
     plain = Trainer(bert(), args, train_dataset=Sentences(54), compute_loss_func=loss_func("softmax"))
     plain.train()
     ours = trained(tmp_path, data=Sentences(54), args=args, delta=1.0, speed="off")
-    assert torch.allclose(weights(plain.model), weights(ours.model), rtol=0, atol=1e-4)  # of rounding, which Adam makes more of
+    assert torch.allclose(
+        weights(plain.model), weights(ours.model), rtol=0, atol=1e-4
+    )  # of rounding, which Adam makes more of
     assert (plain.state.global_step, plain.state.epoch) == (ours.state.global_step, ours.state.epoch)
 
 
@@ -55,14 +67,20 @@ def test_to_the_bit_where_windows_are_single_batches(tmp_path: Path) -> None:
     plain.train()
     ours = trained(tmp_path, delta=1.0, speed="off")
     assert torch.equal(weights(plain.model), weights(ours.model))
-    theirs, logged = ([entry["loss"] for entry in each.state.log_history if "loss" in entry] for each in (plain, ours))
+    theirs, logged = (
+        [entry["loss"] for entry in each.state.log_history if "loss" in entry] for each in (plain, ours)
+    )
     assert logged == pytest.approx(theirs, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["class", "token", "multi-label"])
 def test_skipping_is_exact(tmp_path: Path, kind: str) -> None:
     def model() -> nn.Module:
-        return tagger() if kind == "token" else bert(problem_type="multi_label_classification" if kind == "multi-label" else None)
+        return (
+            tagger()
+            if kind == "token"
+            else bert(problem_type="multi_label_classification" if kind == "multi-label" else None)
+        )
 
     args = arguments(tmp_path, gradient_accumulation_steps=2)
     off = trained(tmp_path, model(), Sentences(kind=kind), args=args, speed="off", delta=0.1)
@@ -92,7 +110,12 @@ def test_accumulation_is_one_large_batch(tmp_path: Path, kind: str) -> None:
         model = tagger() if kind == "token" else bert()
         model.config.hidden_dropout_prob = 0.0
         model.eval()
-        settings = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "max_grad_norm": 0.0, "optim": "sgd"}
+        settings = {
+            "per_device_train_batch_size": size,
+            "gradient_accumulation_steps": steps,
+            "max_grad_norm": 0.0,
+            "optim": "sgd",
+        }
         name = "multilabel-as-softmax" if kind == "multi-label" else "as-softmax"
         trainer = Trainer(
             model,
@@ -129,7 +152,13 @@ def test_everything_on_ends_where_it_should(tmp_path: Path) -> None:
             seen.append(("save", state.global_step))
 
     args = arguments(
-        tmp_path, num_train_epochs=10, eval_strategy="steps", eval_steps=20, save_strategy="steps", save_steps=40, logging_steps=10
+        tmp_path,
+        num_train_epochs=10,
+        eval_strategy="steps",
+        eval_steps=20,
+        save_strategy="steps",
+        save_steps=40,
+        logging_steps=10,
     )
     trainer = trained(tmp_path, eval_dataset=Sentences(16), args=args, callbacks=[Watch()], **EVERYTHING)
     state = trainer.state
@@ -137,7 +166,9 @@ def test_everything_on_ends_where_it_should(tmp_path: Path) -> None:
     assert trainer.lr_scheduler.get_last_lr()[0] == 0
     assert math.isclose(state.epoch, 10)
     steps = [step for what, step in seen if what == "evaluate"]
-    assert [step // 20 for step in steps[:6]] == [*range(1, 7)]  # each multiple of 20, or the first step after it
+    assert [step // 20 for step in steps[:6]] == [
+        *range(1, 7)
+    ]  # each multiple of 20, or the first step after it
     assert steps[6:] in ([], [130])  # and the end, in version 5
     assert [step // 40 for what, step in seen if what == "save"] == [1, 2, 3, 3]  # and the last
     logs = [entry for entry in state.log_history if "won_share" in entry]
@@ -156,7 +187,11 @@ def test_max_steps_in_the_middle_of_a_window(tmp_path: Path) -> None:
 
 def test_warm_up_and_schedules(tmp_path: Path) -> None:
     args = arguments(tmp_path, logging_steps=1)
-    deltas = [entry["delta"] for entry in trained(tmp_path, args=args, delta=0.2, delta_warmup=0.5).state.log_history if "delta" in entry]
+    deltas = [
+        entry["delta"]
+        for entry in trained(tmp_path, args=args, delta=0.2, delta_warmup=0.5).state.log_history
+        if "delta" in entry
+    ]
     assert deltas == [1.0] * 19 + [0.2] * 20
     own = trained(tmp_path, args=args, loss=ASSoftmaxLoss(LinearDelta(1.0, 0.1, total_steps=39)))
     assert own.objective.delta.value == 0.1
@@ -164,14 +199,23 @@ def test_warm_up_and_schedules(tmp_path: Path) -> None:
 
 def test_evaluation_goes_by_one_delta(tmp_path: Path) -> None:
     trainer = SparringTrainer(
-        bert(), arguments(tmp_path), eval_dataset=Sentences(16), loss=ASSoftmaxLoss(LinearDelta(1.0, 0.3, total_steps=9))
+        bert(),
+        arguments(tmp_path),
+        eval_dataset=Sentences(16),
+        loss=ASSoftmaxLoss(LinearDelta(1.0, 0.3, total_steps=9)),
     )
     fixed = SparringTrainer(bert(), arguments(tmp_path), eval_dataset=Sentences(16), delta=0.3)
     assert trainer.evaluate()["eval_loss"] == fixed.evaluate()["eval_loss"]
 
 
 def test_load_best_model(tmp_path: Path) -> None:
-    args = arguments(tmp_path, eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True, metric_for_best_model="eval_loss")
+    args = arguments(
+        tmp_path,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_loss",
+    )
     trainer = trained(tmp_path, eval_dataset=Sentences(16), args=args, **EVERYTHING)
     best = min(entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry)
     assert math.isclose(trainer.evaluate()["eval_loss"], best, rel_tol=1e-6)
@@ -180,7 +224,9 @@ def test_load_best_model(tmp_path: Path) -> None:
 def test_everybody_rests_in_an_epoch(tmp_path: Path) -> None:
     """An epoch without a batch counts as one, and training goes on."""
     card = Scorecard(52, max_rest=1)
-    trainer = trained(tmp_path, data=Sentences(hard=0), args=arguments(tmp_path, num_train_epochs=30), rest=card, delta=0.05)
+    trainer = trained(
+        tmp_path, data=Sentences(hard=0), args=arguments(tmp_path, num_train_epochs=30), rest=card, delta=0.05
+    )
     assert trainer.state.global_step == trainer.state.max_steps
     assert trainer.corner.record.totals["n_forward"] < 30 * 52 * 0.8
 
@@ -188,14 +234,18 @@ def test_everybody_rests_in_an_epoch(tmp_path: Path) -> None:
 # ------------------------------------------------------------ resuming
 
 
-@pytest.mark.parametrize("own", [EVERYTHING, {"accumulation": 3, "lam": 1.0}, {"delta_warmup": 0.4}, {"rest": True}], ids=str)
+@pytest.mark.parametrize(
+    "own", [EVERYTHING, {"accumulation": 3, "lam": 1.0}, {"delta_warmup": 0.4}, {"rest": True}], ids=str
+)
 def test_resume_from_any_checkpoint(tmp_path: Path, own: dict[str, Any]) -> None:
     args = arguments(tmp_path / "whole", num_train_epochs=6, save_strategy="steps", save_steps=7)
     whole = trained(tmp_path, args=args, **own)
     folders = sorted((tmp_path / "whole").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
     assert len(folders) > 5
     for folder in folders[:-1]:
-        again = SparringTrainer(bert(seed=9), arguments(tmp_path / "again", num_train_epochs=6), train_dataset=Sentences(), **own)
+        again = SparringTrainer(
+            bert(seed=9), arguments(tmp_path / "again", num_train_epochs=6), train_dataset=Sentences(), **own
+        )
         again.train(resume_from_checkpoint=str(folder))
         assert torch.equal(weights(whole.model), weights(again.model)), folder.name
         assert again.state.global_step == whole.state.global_step
@@ -206,9 +256,14 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     args = arguments(tmp_path, save_strategy="epoch", num_train_epochs=1)
     trained(tmp_path, args=args)
     folder = str(next(tmp_path.glob("checkpoint-*")))
-    for own, message in (({"loss": "softmax"}, "with loss as-softmax"), ({"rest": True}, "with resting False")):
+    for own, message in (
+        ({"loss": "softmax"}, "with loss as-softmax"),
+        ({"rest": True}, "with resting False"),
+    ):
         with pytest.raises(ValueError, match=message):
-            SparringTrainer(bert(), args, train_dataset=Sentences(), **own).train(resume_from_checkpoint=folder)
+            SparringTrainer(bert(), args, train_dataset=Sentences(), **own).train(
+                resume_from_checkpoint=folder
+            )
     state = Path(folder) / "sparring_0.pt"
     content = bytearray(state.read_bytes())
     content[len(content) // 2] ^= 1
@@ -237,7 +292,9 @@ class Pair(nn.Module):
         torch.manual_seed(0)
         self.embed, self.head = nn.Embedding(40, 8), nn.Linear(8, N_CLASSES)
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: Any = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self.embed(input_ids)[:, 0]
         return self.head(hidden), hidden
 
@@ -249,23 +306,34 @@ def test_tuples_and_other_label_names(tmp_path: Path) -> None:
     found = trainer.predict(data)
     assert found.predictions[0].shape == (52, N_CLASSES)
     assert found.metrics["test_loss"] == pytest.approx(
-        float(ASSoftmaxLoss(0.2)(torch.as_tensor(found.predictions[0]), torch.as_tensor(found.label_ids))), abs=0.05
+        float(ASSoftmaxLoss(0.2)(torch.as_tensor(found.predictions[0]), torch.as_tensor(found.label_ids))),
+        abs=0.05,
     )
 
 
 def test_a_batch_without_targets(tmp_path: Path) -> None:
     args = arguments(tmp_path, remove_unused_columns=False)
-    with pytest.raises(ValueError, match=r"has none of labels, label, target; TrainingArguments\(label_names"):
+    with pytest.raises(
+        ValueError, match=r"has none of labels, label, target; TrainingArguments\(label_names"
+    ):
         trained(tmp_path, Pair(), Sentences(name="truth"), args=args)
 
 
 def test_causal_language_models_are_shifted(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0))
+    model = GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=40, n_positions=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
+        )
+    )
     data = [{"input_ids": ids, "labels": ids} for ids in Sentences(16).ids]
-    trainer = SparringTrainer(model, arguments(tmp_path), train_dataset=data, eval_dataset=data, loss="softmax")
+    trainer = SparringTrainer(
+        model, arguments(tmp_path), train_dataset=data, eval_dataset=data, loss="softmax"
+    )
     ids = Sentences(16).ids
-    theirs = model.eval()(input_ids=ids, labels=ids).loss.item()  # the plain Trainer divides by the first tokens too
+    theirs = model.eval()(
+        input_ids=ids, labels=ids
+    ).loss.item()  # the plain Trainer divides by the first tokens too
     assert trainer.evaluate()["eval_loss"] == pytest.approx(theirs, abs=1e-5)
     trainer.train()
     assert trainer.corner.record.totals["n_rows"] == 3 * 16 * 5
@@ -293,7 +361,18 @@ def test_a_trainer_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_arguments_from_the_command_line(tmp_path: Path) -> None:
-    words = ["--output_dir", str(tmp_path), "--delta", "0.2", "--speed", "all", "--accumulation", "4", "--use_cpu", "true"]
+    words = [
+        "--output_dir",
+        str(tmp_path),
+        "--delta",
+        "0.2",
+        "--speed",
+        "all",
+        "--accumulation",
+        "4",
+        "--use_cpu",
+        "true",
+    ]
     (args,) = HfArgumentParser(SparringArguments).parse_args_into_dataclasses(words)
     trainer = SparringTrainer(bert(), args, train_dataset=Sentences())
     assert (trainer.settings.delta, trainer.settings.accumulation, trainer.settings.speed) == (0.2, 4, "all")
@@ -305,16 +384,28 @@ def test_a_stream_of_samples(tmp_path: Path) -> None:
         def __iter__(self) -> Any:
             return iter(Sentences())
 
-    trainer = trained(tmp_path, data=Stream(), args=arguments(tmp_path, max_steps=20), accumulation=4, lam=2.0)
+    trainer = trained(
+        tmp_path, data=Stream(), args=arguments(tmp_path, max_steps=20), accumulation=4, lam=2.0
+    )
     assert (trainer.state.global_step, trainer.lr_scheduler.get_last_lr()[0]) == (20, 0)
     with pytest.raises(ValueError, match="so nobody can rest; use rest=False"):
         trained(tmp_path, data=Stream(), args=arguments(tmp_path, max_steps=20), speed="all")
-    assert trained(tmp_path, data=Stream(), args=arguments(tmp_path, max_steps=5), speed="all", rest=False).state.global_step == 5
+    assert (
+        trained(
+            tmp_path, data=Stream(), args=arguments(tmp_path, max_steps=5), speed="all", rest=False
+        ).state.global_step
+        == 5
+    )
 
 
 def test_a_second_run_begins_anew(tmp_path: Path) -> None:
     trainer = SparringTrainer(
-        bert(), arguments(tmp_path, logging_steps=1), train_dataset=Sentences(), loss=ASSoftmaxLoss(0.2), delta_warmup=0.5, accumulation=3
+        bert(),
+        arguments(tmp_path, logging_steps=1),
+        train_dataset=Sentences(),
+        loss=ASSoftmaxLoss(0.2),
+        delta_warmup=0.5,
+        accumulation=3,
     )
     for _ in range(2):
         trainer.train()

@@ -35,7 +35,9 @@ def network(seed: int = 0, dropout: float = 0.1) -> nn.Module:
 
 
 class Ours(SparringModule, lightning.LightningModule):
-    def __init__(self, seed: int = 0, dropout: float = 0.1, rests: bool = False, schedule: bool = True, **own: Any) -> None:
+    def __init__(
+        self, seed: int = 0, dropout: float = 0.1, rests: bool = False, schedule: bool = True, **own: Any
+    ) -> None:
         super().__init__(**own)
         self.net, self.rests, self.schedule = network(seed, dropout), rests, schedule
         self.seen: list[dict[str, float]] = []
@@ -50,16 +52,28 @@ class Ours(SparringModule, lightning.LightningModule):
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
         total = int(self.trainer.estimated_stepping_batches)
         rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / total)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rate, "interval": "step"}} if self.schedule else optimizer
+        return (
+            {"optimizer": optimizer, "lr_scheduler": {"scheduler": rate, "interval": "step"}}
+            if self.schedule
+            else optimizer
+        )
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.seen.append({name: float(value) for name, value in self.trainer.callback_metrics.items()})
 
 
 def fit(module: Any, folder: Path, epochs: int = 4, **settings: Any) -> lightning.Trainer:
-    usual = {"max_epochs": epochs, "accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    usual = {
+        "max_epochs": epochs,
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     checkpoint = settings.pop("ckpt_path", None)
-    trainer = lightning.Trainer(default_root_dir=folder, **{**usual, "enable_checkpointing": False, **settings})
+    trainer = lightning.Trainer(
+        default_root_dir=folder, **{**usual, "enable_checkpointing": False, **settings}
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")
         warnings.filterwarnings("ignore", message=".*train_dataloader.*|.*LeafSpec.*|.*treespec.*")
@@ -87,13 +101,17 @@ def by_hand(loss: nn.Module, epochs: int = 4, **settings: Any) -> nn.Module:
 def test_softmax_is_a_plain_loop(tmp_path: Path) -> None:
     module = Ours(dropout=0.0, loss="softmax", speed="off")
     fit(module, tmp_path)
-    assert torch.allclose(weights(module.net), weights(by_hand(nn.CrossEntropyLoss(), dropout=0.0)), rtol=0, atol=1e-5)
+    assert torch.allclose(
+        weights(module.net), weights(by_hand(nn.CrossEntropyLoss(), dropout=0.0)), rtol=0, atol=1e-5
+    )
 
 
 def test_skipping_is_exact(tmp_path: Path) -> None:
     module = Ours(dropout=0.0, delta=0.1)
     fit(module, tmp_path, epochs=8)
-    assert torch.allclose(weights(module.net), weights(by_hand(ASSoftmaxLoss(0.1), 8, dropout=0.0)), rtol=0, atol=1e-4)
+    assert torch.allclose(
+        weights(module.net), weights(by_hand(ASSoftmaxLoss(0.1), 8, dropout=0.0)), rtol=0, atol=1e-4
+    )
     assert module._corner.record.totals["n_backward"] < 8 * N
 
 
@@ -112,7 +130,9 @@ def test_a_window_is_the_mean_of_its_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rests", [False, True])
 def test_everything_on(tmp_path: Path, rests: bool) -> None:
-    module = Ours(rests=rests, delta=0.1, speed="all" if rests else "skip", accumulation=3, lam=1.0, max_grad_norm=1.0)
+    module = Ours(
+        rests=rests, delta=0.1, speed="all" if rests else "skip", accumulation=3, lam=1.0, max_grad_norm=1.0
+    )
     trainer = fit(module, tmp_path, epochs=10)
     assert trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == pytest.approx(0, abs=1e-9)
     assert trainer.fit_loop.epoch_loop.total_batch_idx + 1 == 10 * 6
@@ -128,7 +148,11 @@ def test_everything_on(tmp_path: Path, rests: bool) -> None:
 def test_going_on_from_a_checkpoint(tmp_path: Path, rests: bool) -> None:
     own = {"rests": rests, "delta": 0.1, "speed": "all" if rests else "skip", "accumulation": 3, "lam": 1.0}
     save = lightning.pytorch.callbacks.ModelCheckpoint(
-        tmp_path / "kept", save_top_k=-1, every_n_train_steps=5 if rests else None, every_n_epochs=None if rests else 2, filename="{step}"
+        tmp_path / "kept",
+        save_top_k=-1,
+        every_n_train_steps=5 if rests else None,
+        every_n_epochs=None if rests else 2,
+        filename="{step}",
     )
     whole = Ours(**own)
     torch.manual_seed(5)
@@ -228,7 +252,9 @@ def test_the_lines_of_the_docs(tmp_path: Path) -> None:
 
 def test_resting_needs_no_other_word(tmp_path: Path) -> None:
     """As the docs show it: ``train_dataloader`` returns ``self.resting(…)``, and that is enough."""
-    module, said = (Ours(rests=True, schedule=False, dropout=0.0, delta=0.1, **own) for own in ({}, {"rest": True}))
+    module, said = (
+        Ours(rests=True, schedule=False, dropout=0.0, delta=0.1, **own) for own in ({}, {"rest": True})
+    )
     fit(module, tmp_path, 8)
     fit(said, tmp_path, 8)
     assert torch.equal(weights(module), weights(said))
@@ -292,7 +318,9 @@ def test_callback_accumulates_where_windows_end_together(tmp_path: Path) -> None
     assert lengths[-1] == 3
     assert trainer.accumulate_grad_batches == 1  # given back
     assert trainer.global_step < 60
-    assert trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == 0  # by batches, as if nothing had been gathered
+    assert (
+        trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == 0
+    )  # by batches, as if nothing had been gathered
     assert callback.state_dict()["windows"]["steps"] == 3
 
 
@@ -331,10 +359,17 @@ def test_callback_serves_several_modules_and_keeps_delta(tmp_path: Path) -> None
     callback = SparringCallback()
     fit(Theirs(ASSoftmaxLoss(0.1)), tmp_path, callbacks=[callback])
     module = Theirs(loss)
-    save = lightning.pytorch.callbacks.ModelCheckpoint(tmp_path / "kept", save_top_k=-1, every_n_epochs=2, filename="{epoch}")
+    save = lightning.pytorch.callbacks.ModelCheckpoint(
+        tmp_path / "kept", save_top_k=-1, every_n_epochs=2, filename="{epoch}"
+    )
     fit(module, tmp_path, enable_checkpointing=True, callbacks=[callback, save])
     again = Theirs(ASSoftmaxLoss(LinearDelta(1.0, 0.1, total_steps=24)))
-    fit(again, tmp_path, callbacks=[SparringCallback()], ckpt_path=next((tmp_path / "kept").glob("epoch=1*.ckpt")))
+    fit(
+        again,
+        tmp_path,
+        callbacks=[SparringCallback()],
+        ckpt_path=next((tmp_path / "kept").glob("epoch=1*.ckpt")),
+    )
     assert again.loss.delta.value == module.loss.delta.value == 0.1
 
 

@@ -7,13 +7,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
-from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    TrainingArguments,
+)
 
 N_CLASSES = 4
 
 
 def config(**settings: Any) -> BertConfig:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 40}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "vocab_size": 40,
+    }
     return BertConfig(**{**sizes, "max_position_embeddings": 16, "num_labels": N_CLASSES, **settings})
 
 
@@ -47,11 +58,21 @@ class Sentences(Dataset[dict[str, Tensor]]):
         return len(self.ids)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"input_ids": self.ids[index], "attention_mask": torch.ones(6, dtype=torch.long), self.name: self.labels[index]}
+        return {
+            "input_ids": self.ids[index],
+            "attention_mask": torch.ones(6, dtype=torch.long),
+            self.name: self.labels[index],
+        }
 
 
 def arguments(folder: Any, cls: Any = TrainingArguments, **settings: Any) -> Any:
-    usual = {"per_device_train_batch_size": 4, "num_train_epochs": 3, "learning_rate": 1e-2, "logging_steps": 5, "seed": 3}
+    usual = {
+        "per_device_train_batch_size": 4,
+        "num_train_epochs": 3,
+        "learning_rate": 1e-2,
+        "logging_steps": 5,
+        "seed": 3,
+    }
     quiet = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
     return cls(output_dir=str(folder), **{**usual, **quiet, **settings})
 

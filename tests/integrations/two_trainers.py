@@ -16,9 +16,16 @@ from tests.integrations.tiny import Sentences, arguments, bert, weights
 def main(folder: str, wanted: str) -> None:
     told = json.loads(wanted)
     args = arguments(
-        folder, num_train_epochs=6, per_device_train_batch_size=2, save_strategy="steps", save_steps=20, **told.get("args", {})
+        folder,
+        num_train_epochs=6,
+        per_device_train_batch_size=2,
+        save_strategy="steps",
+        save_steps=20,
+        **told.get("args", {}),
     )
-    trainer = SparringTrainer(bert(**told.get("model", {})), args, train_dataset=Sentences(told.get("n", 54)), **told["own"])
+    trainer = SparringTrainer(
+        bert(**told.get("model", {})), args, train_dataset=Sentences(told.get("n", 54)), **told["own"]
+    )
     trainer.train(resume_from_checkpoint=told.get("resume"))
     mine = weights(trainer.model)
     everybody = [torch.empty_like(mine) for _ in range(dist.get_world_size())]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sparring.lab.compare import contestants, plans_for
-from sparring.lab.config import Config
-from sparring.lab.plan import open_task
-from sparring.lab.reporting import gather
-from sparring.lab.reporting.gather import Section
-from sparring.lab.runner import run
-from sparring.lab.tasks import Data, Task
+from sparring.lab.datasets import Data, Task
+from sparring.lab.report import gather
+from sparring.lab.report.gather import Section
+from sparring.lab.runs.compare import contestants, plans_for
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.plan import open_task
+from sparring.lab.runs.runner import run
 from tests.lab import data as colours
 
 ATTACK = "<img src=x onerror=\"document.title='broken'\"></script><script>document.title='broken'</script>"
@@ -48,7 +48,17 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("digits")
     task, data = open_task(Config("digits"))
     sizes = {"n_train": 120, "n_dev": 60, "n_test": 80}
-    train(out, task, data, ["as-softmax:delta=0.1", "as-softmax:delta=0.3", "softmax"], 3, epochs=3, batch_size=16, eval_every=4, **sizes)
+    train(
+        out,
+        task,
+        data,
+        ["as-softmax:delta=0.1", "as-softmax:delta=0.3", "softmax"],
+        3,
+        epochs=3,
+        batch_size=16,
+        eval_every=4,
+        **sizes,
+    )
     return out
 
 
@@ -59,7 +69,11 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in KINDS:
         many = "multilabel-" if kind == "multi-label" else ""
         adaptive = f"{many}as-softmax:delta=0.2:warmup=0.25:accumulation=adaptive"
-        train(out, *small(kind), [f"{many}softmax", f"{adaptive}:lam=2", f"{adaptive}:lam=1.5:max_steps=4:weight_decay=0.02"])
+        train(
+            out,
+            *small(kind),
+            [f"{many}softmax", f"{adaptive}:lam=2", f"{adaptive}:lam=1.5:max_steps=4:weight_decay=0.02"],
+        )
     return out
 
 

@@ -22,7 +22,9 @@ def test_cosine_form_is_cosface() -> None:
 
 def test_no_margin_is_softmax_at_a_temperature() -> None:
     logits, target = torch.randn(20, 7), torch.randint(7, (20,))
-    torch.testing.assert_close(sparring.AMSoftmaxLoss(scale=4, margin=0)(logits, target), sparring.TSoftmaxLoss(0.25)(logits, target))
+    torch.testing.assert_close(
+        sparring.AMSoftmaxLoss(scale=4, margin=0)(logits, target), sparring.TSoftmaxLoss(0.25)(logits, target)
+    )
 
 
 def test_cosine_linear() -> None:

@@ -30,7 +30,10 @@ def test_what_the_method_is_for() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("p", "delta"), [([0.75, 0.25], 0.5), ([0.5, 0.2, 0.3], 0.3), ([0.65, 0.35], 0.3), ([0.4, 0.1, 0.25, 0.25], 0.3)])
+@pytest.mark.parametrize(
+    ("p", "delta"),
+    [([0.75, 0.25], 0.5), ([0.5, 0.2, 0.3], 0.3), ([0.65, 0.35], 0.3), ([0.4, 0.1, 0.25, 0.25], 0.3)],
+)
 def test_margin_is_strict(p: list[float], delta: float, dtype: torch.dtype) -> None:
     # class 1 is behind by exactly δ and stays; a hair less and it goes
     logits = torch.tensor([p], dtype=torch.float64).log().to(dtype)
@@ -93,7 +96,12 @@ def test_probabilities_of_equation_7() -> None:
         torch.autograd.grad(value.sum(), logits)[0],
         torch.autograd.grad(sparring.ASSoftmaxLoss(0.1, reduction="sum")(logits, target), logits)[0],
     )
-    assert sparring.as_softmax(torch.randn(2, 5, 3, 4), torch.zeros(2, 3, 4, dtype=torch.long)).shape == (2, 5, 3, 4)
+    assert sparring.as_softmax(torch.randn(2, 5, 3, 4), torch.zeros(2, 3, 4, dtype=torch.long)).shape == (
+        2,
+        5,
+        3,
+        4,
+    )
     assert sparring.as_softmax(torch.randn(5), torch.tensor(1)).shape == (5,)
 
 

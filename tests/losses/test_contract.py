@@ -30,7 +30,9 @@ def gradient(loss: sparring.Loss, logits: Tensor, target: Tensor) -> Tensor:
 def test_gradient_and_second_derivative(name: str, settings: dict[str, Any]) -> None:
     logits, target = batch(name, n_rows=6, n_classes=5, dtype=torch.float64)
     loss = make(name, settings)
-    assert gradcheck(lambda x: loss(x, target), logits.requires_grad_(), check_forward_ad=True, check_batched_grad=True)
+    assert gradcheck(
+        lambda x: loss(x, target), logits.requires_grad_(), check_forward_ad=True, check_batched_grad=True
+    )
     assert gradgradcheck(lambda x: loss(x, target), logits, check_batched_grad=True)
 
 
@@ -54,7 +56,9 @@ def test_reductions(name: str, settings: dict[str, Any]) -> None:
     none, mean, total = (make(name, settings, reduction=r)(logits, target) for r in ("none", "mean", "sum"))
     rows = make(name, settings).rows(logits, target)
     torch.testing.assert_close(total, none.sum())
-    torch.testing.assert_close(mean, none.sum() / rows.valid.sum(), msg="mean divides by all valid rows, won ones included")
+    torch.testing.assert_close(
+        mean, none.sum() / rows.valid.sum(), msg="mean divides by all valid rows, won ones included"
+    )
 
 
 @every_case

@@ -8,7 +8,10 @@ import torch
 
 import sparring
 
-PAIRS = {"sparsemax": (sparring.SparsemaxLoss, entmax.SparsemaxLoss), "entmax15": (sparring.Entmax15Loss, entmax.Entmax15Loss)}
+PAIRS = {
+    "sparsemax": (sparring.SparsemaxLoss, entmax.SparsemaxLoss),
+    "entmax15": (sparring.Entmax15Loss, entmax.Entmax15Loss),
+}
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS.values(), ids=PAIRS.keys())
@@ -17,7 +20,10 @@ def test_equals_the_package(ours: type[sparring.Loss], theirs: type[torch.nn.Mod
     logits = (torch.randn(50, 9, dtype=torch.float64) * spread).requires_grad_()
     target = torch.randint(9, (50,))
     kwargs = {"k": None} if ours is sparring.Entmax15Loss else {}
-    mine, reference = ours(reduction="none")(logits, target), theirs(reduction="none", **kwargs)(logits, target)
+    mine, reference = (
+        ours(reduction="none")(logits, target),
+        theirs(reduction="none", **kwargs)(logits, target),
+    )
     torch.testing.assert_close(mine, reference)
     torch.testing.assert_close(*(torch.autograd.grad(x.sum(), logits)[0] for x in (mine, reference)))
 

@@ -41,8 +41,12 @@ def test_label_dtypes_and_shapes(loss: sparring.Loss, dtype: torch.dtype) -> Non
 def test_one_positive_at_logit_zero_is_softmax() -> None:
     # with the other class's logit at 0, log(1 + e^x) is the two-class cross entropy
     x = torch.randn(9, 1)
-    expected = F.cross_entropy(torch.cat([torch.zeros(9, 1), x], 1), torch.zeros(9, dtype=torch.long), reduction="none")
-    torch.testing.assert_close(sparring.MultilabelSoftmaxLoss(reduction="none")(x, torch.zeros(9, 1)), expected)
+    expected = F.cross_entropy(
+        torch.cat([torch.zeros(9, 1), x], 1), torch.zeros(9, dtype=torch.long), reduction="none"
+    )
+    torch.testing.assert_close(
+        sparring.MultilabelSoftmaxLoss(reduction="none")(x, torch.zeros(9, 1)), expected
+    )
 
 
 def test_rows_without_a_margin_discard_nothing() -> None:
@@ -50,7 +54,9 @@ def test_rows_without_a_margin_discard_nothing() -> None:
     for labels in ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]]):
         target = torch.tensor(labels).repeat(2, 1)
         mine = sparring.MultilabelASSoftmaxLoss(0.05).rows(logits, target)
-        torch.testing.assert_close(mine.value, sparring.MultilabelSoftmaxLoss(reduction="none")(logits, target))
+        torch.testing.assert_close(
+            mine.value, sparring.MultilabelSoftmaxLoss(reduction="none")(logits, target)
+        )
         assert mine.active.all()
 
 
@@ -66,9 +72,14 @@ def test_won_when_the_weakest_positive_leads_the_strongest_negative() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("p", "delta"), [([0.5, 0.3, 0.2], 0.2), ([0.65, 0.35], 0.3), ([0.4, 0.35, 0.25], 0.05)])
+@pytest.mark.parametrize(
+    ("p", "delta"), [([0.5, 0.3, 0.2], 0.2), ([0.65, 0.35], 0.3), ([0.4, 0.35, 0.25], 0.05)]
+)
 def test_margin_is_strict(p: list[float], delta: float, dtype: torch.dtype) -> None:
-    logits, target = torch.tensor([p], dtype=torch.float64).log().to(dtype), torch.tensor([[1] + [0] * (len(p) - 1)])
+    logits, target = (
+        torch.tensor([p], dtype=torch.float64).log().to(dtype),
+        torch.tensor([[1] + [0] * (len(p) - 1)]),
+    )
     assert sparring.MultilabelASSoftmaxLoss(delta).rows(logits, target).active.item()
     assert not sparring.MultilabelASSoftmaxLoss(delta - 2e-6).rows(logits, target).active.item()
 

@@ -25,7 +25,9 @@ def run(loss: sparring.Loss, logits: Tensor, target: Tensor) -> tuple[Tensor, Te
 
 @every_case
 @pytest.mark.parametrize("poison", [NAN, INF], ids=["nan", "inf"])
-def test_nan_and_overflow_are_loud_wherever_they_stand(name: str, settings: dict[str, Any], poison: float) -> None:
+def test_nan_and_overflow_are_loud_wherever_they_stand(
+    name: str, settings: dict[str, Any], poison: float
+) -> None:
     logits, target = batch(name, n_rows=40)
     loss = make(name, settings, reduction="none")
     clean_value, clean_grad = run(loss, logits, target)
@@ -62,7 +64,12 @@ def test_sparse_softmax_with_k_1_and_nan_at_the_target() -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "as-softmax", "as-logit", "sparse-softmax"])
 def test_infinities_are_those_of_cross_entropy(name: str) -> None:
-    settings = {"softmax": {}, "as-softmax": {"delta": 1.0}, "as-logit": {"margin": INF}, "sparse-softmax": {"k": 3}}
+    settings = {
+        "softmax": {},
+        "as-softmax": {"delta": 1.0},
+        "as-logit": {"margin": INF},
+        "sparse-softmax": {"k": 3},
+    }
     values = torch.tensor([0.0, 2.0, INF, -INF, NAN])
     logits = torch.cartesian_prod(values, values, values).repeat_interleave(3, 0)
     target = torch.arange(3).repeat(len(values) ** 3)
@@ -182,7 +189,9 @@ def test_the_weight_of_another_class_does_not_reach_an_ignored_row(weight: float
 
 
 @every_case
-def test_what_comes_from_above_does_not_reach_a_row_without_a_loss(name: str, settings: dict[str, Any]) -> None:
+def test_what_comes_from_above_does_not_reach_a_row_without_a_loss(
+    name: str, settings: dict[str, Any]
+) -> None:
     logits, target = batch(name, n_rows=40)
     x = logits.requires_grad_()
     loss = make(name, settings, reduction="none")

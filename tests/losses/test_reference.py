@@ -28,10 +28,14 @@ def test_every_loss_has_a_twin_and_a_case() -> None:
     assert sorted(NAMES) == sorted(reference.TWINS) == sparring.list_losses()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)], ids=["float32", "float64"]
+)
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=IDS)
 @pytest.mark.parametrize("spread", [0.5, 2.0, 8.0])
-def test_equals_slow_twin(name: str, settings: dict[str, Any], spread: float, dtype: torch.dtype, tolerance: float) -> None:
+def test_equals_slow_twin(
+    name: str, settings: dict[str, Any], spread: float, dtype: torch.dtype, tolerance: float
+) -> None:
     logits, target = batch(name, n_rows=40, spread=spread, dtype=dtype)
     rows = make(name, settings).rows(logits, target)
     expected = twin(name, settings, logits, target)
@@ -77,9 +81,16 @@ def test_multilabel_as_softmax_any_row(o: list[float], data: st.DataObject, delt
     labels = data.draw(st.lists(st.sampled_from([0, 1, -100]), min_size=len(o), max_size=len(o)))
     seen = [i for i, label in enumerate(labels) if label != -100]
     p = reference.probabilities([o[i] for i in seen])
-    pairs = [(a, b) for a, i in zip(p, seen, strict=True) for b, j in zip(p, seen, strict=True) if labels[i] == 1 and labels[j] == 0]
+    pairs = [
+        (a, b)
+        for a, i in zip(p, seen, strict=True)
+        for b, j in zip(p, seen, strict=True)
+        if labels[i] == 1 and labels[j] == 0
+    ]
     assume(_far_from_every_edge(o, [a - b - delta for a, b in pairs]))
     rows = sparring.MultilabelASSoftmaxLoss(delta).rows(torch.tensor([o]), torch.tensor([labels]))
-    assert rows.value.item() == pytest.approx(reference.multilabel_as_softmax(o, labels, delta), rel=1e-5, abs=1e-6)
+    assert rows.value.item() == pytest.approx(
+        reference.multilabel_as_softmax(o, labels, delta), rel=1e-5, abs=1e-6
+    )
     assert rows.active.item() == any(reference.multilabel_as_softmax_kept(o, labels, delta))
     assert rows.valid.item() == bool(seen)

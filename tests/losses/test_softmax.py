@@ -28,7 +28,9 @@ def ulps(a: Tensor, b: Tensor) -> float:
     return float(((a - b).abs() / unit).max())
 
 
-def grid_batch(shape: tuple[int, ...], dtype: torch.dtype, ignored: int | None) -> tuple[Tensor, Tensor, Tensor]:
+def grid_batch(
+    shape: tuple[int, ...], dtype: torch.dtype, ignored: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
     logits = torch.randn(shape, dtype=dtype) * 3
     n_classes = shape[min(1, len(shape) - 1)]
     target = torch.randint(n_classes, shape[:1] + shape[2:] if len(shape) > 1 else ())
@@ -45,7 +47,11 @@ def test_equals_cross_entropy(loss: type[sparring.SoftmaxLoss], shape: tuple[int
         (torch.float32, torch.float64), (False, True), (None, -100, 1), ("none", "mean", "sum")
     ):
         logits, target, weight = grid_batch(shape, dtype, ignored)
-        kwargs = {"weight": weight if weighted else None, "ignore_index": -100 if ignored is None else ignored, "reduction": reduction}
+        kwargs = {
+            "weight": weight if weighted else None,
+            "ignore_index": -100 if ignored is None else ignored,
+            "reduction": reduction,
+        }
         ours, theirs = loss(**kwargs)(logits, target), F.cross_entropy(logits, target, **kwargs)
         assert ours.shape == theirs.shape
         if theirs.isnan().any():
@@ -57,7 +63,9 @@ def test_equals_cross_entropy(loss: type[sparring.SoftmaxLoss], shape: tuple[int
         torch.testing.assert_close(*grads)
 
 
-@pytest.mark.parametrize("loss", [sparring.SoftmaxLoss(), sparring.ASSoftmaxLoss(delta=1.0)], ids=["softmax", "as-softmax"])
+@pytest.mark.parametrize(
+    "loss", [sparring.SoftmaxLoss(), sparring.ASSoftmaxLoss(delta=1.0)], ids=["softmax", "as-softmax"]
+)
 @pytest.mark.parametrize("shape", [(7, 5), (300, 151), (1000, 9), (64, 5201)], ids=str)
 @pytest.mark.parametrize("spread", [1, 10, 300])
 def test_to_the_last_digit(loss: sparring.Loss, shape: tuple[int, int], spread: float) -> None:
@@ -74,16 +82,21 @@ def test_to_the_last_digit(loss: sparring.Loss, shape: tuple[int, int], spread: 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8])
 def test_integer_targets(dtype: torch.dtype) -> None:
     logits, target = torch.randn(6, 5), torch.randint(5, (6,))
-    assert torch.equal(sparring.ASSoftmaxLoss()(logits, target.to(dtype)), sparring.ASSoftmaxLoss()(logits, target))
+    assert torch.equal(
+        sparring.ASSoftmaxLoss()(logits, target.to(dtype)), sparring.ASSoftmaxLoss()(logits, target)
+    )
 
 
 def test_strided_logits_need_no_copy_of_their_own() -> None:
     tokens = torch.randn(4, 6, 5)  # (batch, length, classes), as a token classifier gives them
     target = torch.randint(5, (4, 6))
     loss = sparring.ASSoftmaxLoss()
-    torch.testing.assert_close(loss(tokens.transpose(1, 2), target), loss(tokens.flatten(0, 1), target.flatten()))
     torch.testing.assert_close(
-        loss(tokens.flatten(0, 1).t().contiguous().t(), target.flatten()), loss(tokens.flatten(0, 1), target.flatten())
+        loss(tokens.transpose(1, 2), target), loss(tokens.flatten(0, 1), target.flatten())
+    )
+    torch.testing.assert_close(
+        loss(tokens.flatten(0, 1).t().contiguous().t(), target.flatten()),
+        loss(tokens.flatten(0, 1), target.flatten()),
     )
 
 

@@ -36,7 +36,12 @@ def broken(*samples: int, value: float = torch.nan) -> TensorDataset:
 
 def loop(model: nn.Module | None = None, data: Any = None, **settings: Any) -> Loop:
     settings = {"batch_size": BATCH, "epochs": EPOCHS, "lr": 0.02, "progress": False, **settings}
-    return Loop(net() if model is None else model, ASSoftmaxLoss(0.3), digits_like() if data is None else data, **settings)
+    return Loop(
+        net() if model is None else model,
+        ASSoftmaxLoss(0.3),
+        digits_like() if data is None else data,
+        **settings,
+    )
 
 
 class Poison(nn.Module):
@@ -75,7 +80,14 @@ def test_a_learning_rate_that_is_far_too_high_ends_in_an_error() -> None:
     with pytest.raises(DivergenceError, match=r"training diverged at step 2 of 48 \(epoch 0\)") as caught:
         run(lr=1e30)
     text = str(caught.value)
-    for part in ("last good loss", "learning rate 4e+29", "lower learning rate", "max_grad_norm", "input data", "on_divergence"):
+    for part in (
+        "last good loss",
+        "learning rate 4e+29",
+        "lower learning rate",
+        "max_grad_norm",
+        "input data",
+        "on_divergence",
+    ):
         assert part in text
     assert "\n" not in text
     assert (caught.value.step, caught.value.epoch) == (2, 0)
@@ -90,18 +102,25 @@ def test_the_error_is_where_a_user_looks_for_it() -> None:
     assert (str(again), again.step, again.samples) == ("a", 3, (1,))
 
 
-@pytest.mark.parametrize("settings", [{}, {"skip": "off"}, {"skip": "micro"}, {"skip": "two-pass"}, {"accumulation": 3}, {"speed": "all"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"skip": "off"}, {"skip": "micro"}, {"skip": "two-pass"}, {"accumulation": 3}, {"speed": "all"}],
+)
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_a_broken_sample_is_named(settings: dict[str, Any], value: float) -> None:
     model = net(0.0)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     training = loop(model, broken(17, value=value), **settings)
     order = next(i for i, batch in enumerate(training.sampler) if 17 in batch)
-    with pytest.raises(DivergenceError, match=r"NaN or inf in the input of sample 17 of the data set; correct the data") as caught:
+    with pytest.raises(
+        DivergenceError, match=r"NaN or inf in the input of sample 17 of the data set; correct the data"
+    ) as caught:
         loop(model, broken(17, value=value), **settings).run()
     assert caught.value.samples == (17,)
     assert caught.value.step == order + 1
-    assert all(bool(tensor.isfinite().all()) for tensor in model.state_dict().values()), "the step was not taken"
+    assert all(bool(tensor.isfinite().all()) for tensor in model.state_dict().values()), (
+        "the step was not taken"
+    )
     assert settings or gap(before, model.state_dict()) > 0, "those before it were"
 
 
@@ -139,7 +158,11 @@ def test_samples_whose_loss_alone_is_broken_are_named() -> None:
 def test_gradients(max_grad_norm: float | None, value: float) -> None:
     with pytest.raises(DivergenceError, match="diverged at step 6 of 48") as caught:
         loop(poisoned(range(5, 6), value), max_grad_norm=max_grad_norm).run()
-    what = r"the norm of the gradients is" if max_grad_norm else r"weights NaN or infinite \(the first is 0.0.weight\)"
+    what = (
+        r"the norm of the gradients is"
+        if max_grad_norm
+        else r"weights NaN or infinite \(the first is 0.0.weight\)"
+    )
     assert caught.match(what)
 
 
@@ -169,9 +192,13 @@ def test_every_loss(name: str) -> None:
 
 
 def test_an_evaluation() -> None:
-    with pytest.raises(DivergenceError, match=r"diverged at step 12 of 48.*: the loss of the evaluation is nan"):
+    with pytest.raises(
+        DivergenceError, match=r"diverged at step 12 of 48.*: the loss of the evaluation is nan"
+    ):
         run(evaluate=lambda _: {"accuracy": 0.5, "loss": float("nan")})
-    with pytest.warns(UserWarning, match="evaluation after step 12 gave accuracy nan, which cannot be the best"):
+    with pytest.warns(
+        UserWarning, match="evaluation after step 12 gave accuracy nan, which cannot be the best"
+    ):
         run(evaluate=lambda _: {"accuracy": float("nan"), "loss": 1.0}, epochs=1)
 
 
@@ -193,7 +220,9 @@ def test_ignore_does_not_look() -> None:
 
 def run_on(data: Any, **settings: Any) -> tuple[dict[str, Tensor], Any]:
     model = net()
-    return model.state_dict(), train(model, ASSoftmaxLoss(0.3), data, batch_size=BATCH, epochs=2, lr=0.02, **settings)
+    return model.state_dict(), train(
+        model, ASSoftmaxLoss(0.3), data, batch_size=BATCH, epochs=2, lr=0.02, **settings
+    )
 
 
 def test_other_words_are_refused() -> None:
@@ -209,7 +238,9 @@ def test_the_weights_are_those_of_a_loop_that_does_not_look() -> None:
 
 
 @pytest.mark.parametrize("mode", ["raise", "warn", "ignore"])
-def test_the_last_good_checkpoint_stays_and_a_run_goes_on_from_it(tmp_path: Path, mode: str, recwarn: pytest.WarningsRecorder) -> None:
+def test_the_last_good_checkpoint_stays_and_a_run_goes_on_from_it(
+    tmp_path: Path, mode: str, recwarn: pytest.WarningsRecorder
+) -> None:
     whole = net(0.0)
     loop(whole, epochs=1).run()
     model = poisoned(range(6, 7))
@@ -250,7 +281,9 @@ def test_skipped_steps_are_not_divergence(max_grad_norm: float | None) -> None:
 
 
 def test_steps_skipped_for_ever_are() -> None:
-    with pytest.raises(DivergenceError, match=f"step {5 + MOST_SKIPPED} of .* {MOST_SKIPPED} updates in a row were skipped"):
+    with pytest.raises(
+        DivergenceError, match=f"step {5 + MOST_SKIPPED} of .* {MOST_SKIPPED} updates in a row were skipped"
+    ):
         loop(poisoned(range(5, 1000)), accelerator=scaled(), epochs=6).run()
 
 
@@ -258,7 +291,9 @@ def test_steps_skipped_for_ever_are() -> None:
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])
-def test_one_more_number_is_read_from_the_device_per_window(monkeypatch: pytest.MonkeyPatch, accumulation: int) -> None:
+def test_one_more_number_is_read_from_the_device_per_window(
+    monkeypatch: pytest.MonkeyPatch, accumulation: int
+) -> None:
     """Of an update, and right after the next batch's numbers, when the device has been waited for anyway; none per micro-batch."""
     reads: Counter[str] = Counter()
     for name in ("item", "tolist", "__bool__", "__float__", "__int__"):
@@ -302,12 +337,28 @@ for name, make in cases.items():
 def test_all_processes_stop_together() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     environment |= {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+    ]
     done = subprocess.run(
-        [*launch, sys.executable, "-c", TWO], env=environment, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False
+        [*launch, sys.executable, "-c", TWO],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    lines = sorted(line.split() for line in done.stdout.splitlines() if line.split()[0] in ("sample", "gradient"))
+    lines = sorted(
+        line.split() for line in done.stdout.splitlines() if line.split()[0] in ("sample", "gradient")
+    )
     assert len(lines) == 4, done.stdout
     for one, other in (lines[:2], lines[2:]):
         assert one[2:] == other[2:], "the same verdict"

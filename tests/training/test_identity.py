@@ -53,15 +53,35 @@ CHANGES = [
     ({}, {"lr": 0.01}, r"optimizer.groups\[0\].lr 0.02 \(now 0.01\)"),
     ({}, {"schedule": "cosine"}, r"schedule.function linear_schedule \(now cosine_schedule\)"),
     ({"schedule": step_schedule(0.1)}, {"schedule": step_schedule(0.2)}, r"schedule.gamma 0.1 \(now 0.2\)"),
-    ({"optimizer": ADAMW}, {"optimizer": functools.partial(torch.optim.SGD, lr=0.02)}, r"optimizer.type AdamW \(now SGD\)"),
-    ({"optimizer": ADAMW}, {"optimizer": functools.partial(ADAMW, weight_decay=0.3)}, r"weight_decay 0.01 \(now 0.3\)"),
-    ({"optimizer": ADAMW}, {"optimizer": functools.partial(ADAMW, betas=(0.8, 0.999))}, r"betas\[0\] 0.9 \(now 0.8\)"),
+    (
+        {"optimizer": ADAMW},
+        {"optimizer": functools.partial(torch.optim.SGD, lr=0.02)},
+        r"optimizer.type AdamW \(now SGD\)",
+    ),
+    (
+        {"optimizer": ADAMW},
+        {"optimizer": functools.partial(ADAMW, weight_decay=0.3)},
+        r"weight_decay 0.01 \(now 0.3\)",
+    ),
+    (
+        {"optimizer": ADAMW},
+        {"optimizer": functools.partial(ADAMW, betas=(0.8, 0.999))},
+        r"betas\[0\] 0.9 \(now 0.8\)",
+    ),
     ({}, {"accumulation": 2}, r"accumulation.max_steps 1 \(now 2\)"),
-    ({"accumulation": AdaptiveAccumulation(0.5)}, {"accumulation": AdaptiveAccumulation(1.5)}, r"lam 0.5 \(now 1.5\)"),
+    (
+        {"accumulation": AdaptiveAccumulation(0.5)},
+        {"accumulation": AdaptiveAccumulation(1.5)},
+        r"lam 0.5 \(now 1.5\)",
+    ),
     ({}, {"max_grad_norm": None}, r"max_grad_norm 1.0 \(now None\)"),
     ({}, {"skip": "off"}, r"skip rows \(now off\)"),
     ({}, {"speed": "all"}, "loss.delta 0.3 .*scorecard None"),
-    ({"scorecard": Scorecard(N, spare=0.1)}, {"scorecard": Scorecard(N, spare=0.2)}, r"scorecard.spare 0.1 \(now 0.2\)"),
+    (
+        {"scorecard": Scorecard(N, spare=0.1)},
+        {"scorecard": Scorecard(N, spare=0.2)},
+        r"scorecard.spare 0.1 \(now 0.2\)",
+    ),
     ({"lengths": [1] * N}, {"lengths": [*([1] * (N - 1)), 2]}, "other lengths"),
     ({}, {"lengths": [1] * N}, "other lengths"),
     ({}, {"loss": ASSoftmaxLoss(0.2)}, r"loss.delta 0.3 \(now 0.2\)"),
@@ -82,12 +102,18 @@ CHANGES = [
     ({"epochs": 2}, {"epochs": 3}, r"epochs 2 \(now 3\)"),
     ({}, {"seed": 1}, r"seed 0 \(now 1\)"),
     ({}, {"forward": lambda model, batch: (model(batch[0]), batch[1])}, "forward forward .now <lambda>."),
-    ({}, {"evaluate": lambda _: 0.0, "patience": 1, "load_best": True}, "patience None.*load_best False.*evaluates False"),
+    (
+        {},
+        {"evaluate": lambda _: 0.0, "patience": 1, "load_best": True},
+        "patience None.*load_best False.*evaluates False",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("before", "after", "message"), CHANGES)
-def test_what_changed_is_named(before: dict[str, Any], after: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_changed_is_named(
+    before: dict[str, Any], after: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     """As it was begun, it goes on; and with ``resume="anyway"`` it goes on with what is set now, and says so."""
     stopped(tmp_path, **before)
     with pytest.raises(ResumeError, match=rf'(?s){message}.*resume="anyway" to go on with what is set now'):
@@ -107,7 +133,10 @@ def test_the_same_settings_are_the_same(tmp_path: Path) -> None:
     assert record.totals["n_forward"] == 2 * N
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"batch_size": 4}, "batch_size 8"), ({"data": digits_like(N - 8)}, "samples 96")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"batch_size": 4}, "batch_size 8"), ({"data": digits_like(N - 8)}, "samples 96")],
+)
 def test_some_things_cannot_change(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     stopped(tmp_path)
     with pytest.raises(ResumeError, match=rf"{message}.*resume=False to start anew$"):
@@ -117,7 +146,10 @@ def test_some_things_cannot_change(settings: dict[str, Any], message: str, tmp_p
 @pytest.mark.filterwarnings("ignore::sparring.training.resume.ResumeWarning")
 def test_another_model_does_not_fit(tmp_path: Path) -> None:
     stopped(tmp_path)
-    for resume, message in ((True, r"model.tensors.0.weight float32 24×6 trained \(now float32 3×6"), ("anyway", "does not fit this run")):
+    for resume, message in (
+        (True, r"model.tensors.0.weight float32 24×6 trained \(now float32 3×6"),
+        ("anyway", "does not fit this run"),
+    ):
         with pytest.raises(ResumeError, match=message):
             loop(tmp_path, resume=resume, model=nn.Sequential(nn.Linear(6, 3))).run()
 

@@ -16,7 +16,7 @@ from sparring import AdaptiveDelta, ASSoftmaxLoss, MultilabelASSoftmaxLoss, Soft
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.loop import Loop, train
 from sparring.training.schedules import SCHEDULES
-from tests.training.models import make
+from tests.backward.models import make
 
 N = 96
 
@@ -32,12 +32,19 @@ def digits_like(n: int = N) -> TensorDataset:
 
 def net(dropout: float = 0.1) -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 24), nn.GELU(), nn.Dropout(dropout), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 3))
+    return nn.Sequential(
+        nn.Linear(6, 24), nn.GELU(), nn.Dropout(dropout), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 3)
+    )
 
 
 def run(model: nn.Module | None = None, loss: Any = None, **settings: Any) -> tuple[dict[str, Tensor], Any]:
     model = net() if model is None else model
-    record = train(model, loss or ASSoftmaxLoss(0.3), digits_like(), **{"batch_size": 8, "epochs": 4, "lr": 0.02, **settings})
+    record = train(
+        model,
+        loss or ASSoftmaxLoss(0.3),
+        digits_like(),
+        **{"batch_size": 8, "epochs": 4, "lr": 0.02, **settings},
+    )
     return model.state_dict(), record
 
 
@@ -161,7 +168,15 @@ def test_checks_give_gradient_to_whom_plain_training_does() -> None:
     rows = ASSoftmaxLoss(0.3).rows(*data.tensors)
     active = {i for i in range(40) if rows.active[i]}
     fought: list[tuple[int, set[int]]] = []
-    loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=4, epochs=3, lr=0.0, scorecard=Scorecard(40, check=True, max_rest=0))
+    loop = Loop(
+        Frozen(),
+        ASSoftmaxLoss(0.3),
+        data,
+        batch_size=4,
+        epochs=3,
+        lr=0.0,
+        scorecard=Scorecard(40, check=True, max_rest=0),
+    )
     original, batches = loop.bouts.fight, iter(range(10**6))
 
     def spy(parts: Any) -> None:
@@ -171,7 +186,9 @@ def test_checks_give_gradient_to_whom_plain_training_does() -> None:
         next(batches)
 
     loop.bouts.fight = spy
-    loop.card.eased[:] = 1  # everybody is said to be won with ease, wrongly for some: they are found out by checks
+    loop.card.eased[:] = (
+        1  # everybody is said to be won with ease, wrongly for some: they are found out by checks
+    )
     record = loop.run()
     for epoch in range(3):
         assert set().union(*(lost for e, lost in fought if e == epoch)) == active
@@ -184,8 +201,18 @@ def test_checks_give_gradient_to_whom_plain_training_does() -> None:
 
 
 def test_the_lost_fight_in_the_very_next_batch() -> None:
-    data = TensorDataset(torch.tensor([[0.0, 9.0]] * 4 + [[9.0, 0.0]] * 12), torch.zeros(16, dtype=torch.long))  # the first four lose
-    loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=2, epochs=1, lr=0.0, scorecard=Scorecard(16, check=True, max_rest=0))
+    data = TensorDataset(
+        torch.tensor([[0.0, 9.0]] * 4 + [[9.0, 0.0]] * 12), torch.zeros(16, dtype=torch.long)
+    )  # the first four lose
+    loop = Loop(
+        Frozen(),
+        ASSoftmaxLoss(0.3),
+        data,
+        batch_size=2,
+        epochs=1,
+        lr=0.0,
+        scorecard=Scorecard(16, check=True, max_rest=0),
+    )
     loop.card.eased[:12] = 1
     events: list[tuple[str, set[int]]] = []
     check, fight = loop.bouts.check, loop.bouts.fight
@@ -219,16 +246,29 @@ def test_sparse_embeddings_train() -> None:
     data = TensorDataset(ids, (ids[:, 0] > 4).long())
     for skip in ("off", "micro", "rows", "two-pass"):
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(12, 2).requires_grad_(False))
+        model = nn.Sequential(
+            nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(12, 2).requires_grad_(False)
+        )
         optimizer = torch.optim.SparseAdam([model[0].weight], lr=0.3)
-        record = train(model, "as-softmax", data, batch_size=4, epochs=8, optimizer=optimizer, skip=skip, max_grad_norm=None)
+        record = train(
+            model,
+            "as-softmax",
+            data,
+            batch_size=4,
+            epochs=8,
+            optimizer=optimizer,
+            skip=skip,
+            max_grad_norm=None,
+        )
         assert record.epochs[-1]["won_share"] > 0.9
 
 
 def test_all_may_rest_for_an_epoch() -> None:
     data = TensorDataset(torch.tensor([[9.0, 0.0]] * 8), torch.zeros(8, dtype=torch.long))
     spy = Spy(data)
-    loop = Loop(Frozen(), ASSoftmaxLoss(0.3), spy, batch_size=4, epochs=4, scorecard=Scorecard(8, max_rest=1, earn=1))
+    loop = Loop(
+        Frozen(), ASSoftmaxLoss(0.3), spy, batch_size=4, epochs=4, scorecard=Scorecard(8, max_rest=1, earn=1)
+    )
     record = loop.run()
     assert [entry["rest"] for entry in record.epochs] == [0, 8, 0, 8]
     assert len(spy.loaded) == 16
@@ -254,12 +294,16 @@ def test_tokens_and_multilabel_and_hugging_face() -> None:
     case = make("tokens")
     labels = torch.randint(0, 7, (20, 9))
     labels[:, 7:] = -100
-    samples = [{**{name: value[i] for name, value in case.batch.items()}, "labels": labels[i]} for i in range(20)]
+    samples = [
+        {**{name: value[i] for name, value in case.batch.items()}, "labels": labels[i]} for i in range(20)
+    ]
     weights = []
     for skip in ("off", "rows"):
         model = copy.deepcopy(case.model)
         card = Scorecard(20)
-        record = train(model, ASSoftmaxLoss(0.0), samples, batch_size=5, epochs=3, lr=1e-3, skip=skip, scorecard=card)
+        record = train(
+            model, ASSoftmaxLoss(0.0), samples, batch_size=5, epochs=3, lr=1e-3, skip=skip, scorecard=card
+        )
         weights.append(model.state_dict())
         assert record.totals["n_rows"] == 3 * 20 * 7
         assert not card.margin.isnan().any()
@@ -267,7 +311,9 @@ def test_tokens_and_multilabel_and_hugging_face() -> None:
 
     x = torch.randn(24, 6)
     data = TensorDataset(x, (x[:, :3] > 0).float())
-    record = train(net(), MultilabelASSoftmaxLoss(0.1), data, batch_size=6, epochs=8, lr=0.02, scorecard=Scorecard(24))
+    record = train(
+        net(), MultilabelASSoftmaxLoss(0.1), data, batch_size=6, epochs=8, lr=0.02, scorecard=Scorecard(24)
+    )
     assert record.epochs[-1]["won_share"] > record.epochs[0]["won_share"]
 
 
@@ -291,10 +337,22 @@ def test_tokens_flattened_by_forward(skip: str) -> None:
         _trained(net(0.0), data, lambda model, batch: (model(batch[0])[:3, 0], batch[1][:3, 0]), "two-pass")
 
 
-def _trained(model: nn.Module, data: Any, forward: Any, skip: str, **settings: Any) -> tuple[dict[str, Tensor], Any]:
+def _trained(
+    model: nn.Module, data: Any, forward: Any, skip: str, **settings: Any
+) -> tuple[dict[str, Tensor], Any]:
     settings = {"scorecard": Scorecard(len(data), max_rest=0)} | settings
     settings["scorecard"].max_rest = 0
-    record = train(model, ASSoftmaxLoss(0.1), data, batch_size=4, epochs=12, lr=0.02, forward=forward, skip=skip, **settings)
+    record = train(
+        model,
+        ASSoftmaxLoss(0.1),
+        data,
+        batch_size=4,
+        epochs=12,
+        lr=0.02,
+        forward=forward,
+        skip=skip,
+        **settings,
+    )
     return model.state_dict(), record
 
 
@@ -312,7 +370,16 @@ def test_nested_samples_and_a_collate_of_ones_own() -> None:
     weights = []
     for skip in ("off", "two-pass"):
         model = Nested()
-        train(model, "as-softmax", data, batch_size=8, epochs=5, lr=0.02, skip=skip, scorecard=Scorecard(N, check=True, max_rest=0))
+        train(
+            model,
+            "as-softmax",
+            data,
+            batch_size=8,
+            epochs=5,
+            lr=0.02,
+            skip=skip,
+            scorecard=Scorecard(N, check=True, max_rest=0),
+        )
         weights.append(model.state_dict())
     assert gap(*weights) < 1e-4
 
@@ -369,7 +436,9 @@ def test_evaluation_early_stop_and_best_weights() -> None:
         return {"loss": 1.0, "accuracy": next(values)}
 
     logged: list[dict[str, Any]] = []
-    weights, record = run(evaluate=evaluate, eval_every=5, metric="accuracy", patience=2, load_best=True, log=logged.append)
+    weights, record = run(
+        evaluate=evaluate, eval_every=5, metric="accuracy", patience=2, load_best=True, log=logged.append
+    )
     assert [entry["step"] for entry in record.evaluations] == [5, 10, 15, 20]
     assert record.best["accuracy"] == 0.9
     assert gap(weights, seen[1]) == 0
@@ -387,7 +456,9 @@ def test_lower_may_be_better() -> None:
     assert record.best["loss"] == 0.3
 
 
-@pytest.mark.parametrize(("name", "half", "end"), [("linear", 0.5, 0.0), ("cosine", 0.5, 0.0), ("constant", 1.0, 1.0)])
+@pytest.mark.parametrize(
+    ("name", "half", "end"), [("linear", 0.5, 0.0), ("cosine", 0.5, 0.0), ("constant", 1.0, 1.0)]
+)
 def test_schedules(name: str, half: float, end: float) -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(()))], lr=1.0)
     schedule, rates = SCHEDULES[name](optimizer, 110, 10 / 110), []
@@ -438,7 +509,15 @@ def test_errors() -> None:
 def test_many_found_lost_fight_in_batches_that_fit() -> None:
     """Everybody is said to be won, and nobody is: a check finds four batches of lost ones at once."""
     data = TensorDataset(torch.tensor([[0.0, 9.0]] * 40), torch.zeros(40, dtype=torch.long))
-    loop = Loop(Frozen(), ASSoftmaxLoss(0.3), data, batch_size=4, epochs=1, lr=0.0, scorecard=Scorecard(40, check=True, max_rest=0))
+    loop = Loop(
+        Frozen(),
+        ASSoftmaxLoss(0.3),
+        data,
+        batch_size=4,
+        epochs=1,
+        lr=0.0,
+        scorecard=Scorecard(40, check=True, max_rest=0),
+    )
     loop.card.eased[:] = 1
     sizes: list[int] = []
     fight = loop.bouts.fight

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from sparring import ASSoftmaxLoss, LinearLoss, margins
-from sparring.delta import AdaptiveDelta
+from sparring.losses.delta import AdaptiveDelta
 from sparring.training.loop import Loop
 
 X = torch.randn(48, 3, 6, generator=torch.Generator().manual_seed(0))  # three rows a sample
@@ -50,7 +50,9 @@ def trained(fused: bool, **settings: Any) -> tuple[Loop, dict[str, Tensor]]:
 def test_it_trains_the_same_network(settings: dict[str, Any]) -> None:
     """Samples that rest among them: margins come from the features, too."""
     (one, ours), (other, theirs) = trained(True, **settings), trained(False, **settings)
-    assert one.record.totals["n_backward"] == other.record.totals["n_backward"] < one.record.totals["n_forward"]
+    assert (
+        one.record.totals["n_backward"] == other.record.totals["n_backward"] < one.record.totals["n_forward"]
+    )
     for name, weight in theirs.items():
         torch.testing.assert_close(ours[name], weight, atol=1e-5, rtol=1e-4)
     assert torch.equal(one.card.won, other.card.won)
@@ -74,7 +76,9 @@ def test_delta_adapts_and_the_layer_stays_the_models() -> None:
 
 
 def test_a_layer_that_nothing_would_train_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"not part of the model, so nothing would train it; .*LinearLoss.on"):
+    with pytest.raises(
+        ValueError, match=r"not part of the model, so nothing would train it; .*LinearLoss.on"
+    ):
         Loop(Net(), LinearLoss(16, 6), DATA)
 
 

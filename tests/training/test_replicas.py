@@ -42,7 +42,10 @@ def test_processes_end_with_equal_weights(results: dict[int, list[dict[str, Any]
     """With AS-Speed, skipping and the scorecard on, although one process's batch was at times all won and the other's was not."""
     a, b = (result[name] for result in results[2])
     assert all(torch.equal(a["weights"][key], b["weights"][key]) for key in a["weights"])
-    assert all(torch.equal(torch.as_tensor(v).nan_to_num(9), torch.as_tensor(b["card"][k]).nan_to_num(9)) for k, v in a["card"].items())
+    assert all(
+        torch.equal(torch.as_tensor(v).nan_to_num(9), torch.as_tensor(b["card"][k]).nan_to_num(9))
+        for k, v in a["card"].items()
+    )
     assert (a["steps"], a["n_updates"], a["delta"]) == (b["steps"], b["n_updates"], b["delta"])
     assert len(a["lost"]) == len(b["lost"])
     assert a["counts"] == b["counts"]
@@ -57,7 +60,9 @@ def test_two_processes_do_what_one_does(results: dict[int, list[dict[str, Any]]]
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-5)
     assert [counts[0] for counts in results[2][0]["micro"]["counts"]] == [N] * 5
-    assert [counts[2] for counts in results[2][0]["micro"]["counts"]] == [counts[2] for counts in results[1][0]["micro"]["counts"]]
+    assert [counts[2] for counts in results[2][0]["micro"]["counts"]] == [
+        counts[2] for counts in results[1][0]["micro"]["counts"]
+    ]
 
 
 def test_compaction_inside_distributed_data_parallel(results: dict[int, list[dict[str, Any]]]) -> None:

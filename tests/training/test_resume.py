@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from sparring import ASSoftmaxLoss
+from sparring.backward.skipper import Look, Skipper
 from sparring.files import CheckpointWarning
 from sparring.training.batches import cut_part
-from sparring.training.skip import Look, Skipper
 from tests.training.test_loop import gap, run
 
 EVERYTHING = """
@@ -55,9 +55,14 @@ def _start(folder: Path, out: Path, pause: float) -> subprocess.Popen[bytes]:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor):
-        return torch.equal(a.nan_to_num(9.0) if a.is_floating_point() else a, b.nan_to_num(9.0) if b.is_floating_point() else b)
+        return torch.equal(
+            a.nan_to_num(9.0) if a.is_floating_point() else a,
+            b.nan_to_num(9.0) if b.is_floating_point() else b,
+        )
     if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a if key not in ("seconds", "cpu_seconds"))
+        return a.keys() == b.keys() and all(
+            _same(a[key], b[key]) for key in a if key not in ("seconds", "cpu_seconds")
+        )
     return len(a) == len(b) and all(map(_same, a, b)) if isinstance(a, list) else bool(a == b)
 
 
@@ -104,7 +109,10 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     again, restored = run(folder=tmp_path)
     assert gap(first, again) == 0
     assert restored.totals == record.totals
-    with pytest.raises(ValueError, match=r"holds a run with batch_size 8 \(now 4\); use another folder, or resume=False to start anew$"):
+    with pytest.raises(
+        ValueError,
+        match=r"holds a run with batch_size 8 \(now 4\); use another folder, or resume=False to start anew$",
+    ):
         run(folder=tmp_path, batch_size=4)
     anew, _ = run(folder=tmp_path, resume=False)
     assert gap(first, anew) == 0
@@ -113,7 +121,9 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> None:
     first, _ = run(folder=tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"half a file")
-    with pytest.warns(CheckpointWarning, match="no checkpoint of this program; the run goes on from checkpoint-previous.pt"):
+    with pytest.warns(
+        CheckpointWarning, match="no checkpoint of this program; the run goes on from checkpoint-previous.pt"
+    ):
         again, record = run(folder=tmp_path)
     assert gap(first, again) == 0
     assert len(record.epochs) == 4
@@ -140,4 +150,7 @@ def test_two_passes_draw_no_numbers_for_whom_they_skip(won: bool) -> None:
     done = skipper.look(look, part, cut_part)
     assert torch.equal(torch.get_rng_state(), before) == won
     assert skipper.backward(done, 1.0) == (0 if won else 4)
-    assert all(parameter.grad is not None and bool((parameter.grad == 0).all()) == won for parameter in model.parameters())
+    assert all(
+        parameter.grad is not None and bool((parameter.grad == 0).all()) == won
+        for parameter in model.parameters()
+    )

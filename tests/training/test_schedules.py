@@ -21,12 +21,17 @@ def test_layers_that_learn_faster_have_a_rate_of_their_own() -> None:
     model = Tuned()
     model.body.bias.requires_grad_(False)
     optimizer = adamw(model, 1e-4, weight_decay=0.1)
-    assert [(group["lr"], len(group["params"]), group["weight_decay"]) for group in optimizer.param_groups] == [
+    assert [
+        (group["lr"], len(group["params"]), group["weight_decay"]) for group in optimizer.param_groups
+    ] == [
         (1e-4, 3, 0.1),
         (1e-2, 2, 0.1),
     ]
     find_schedule("linear")(optimizer, 10)
-    assert {group["lr"] for group in optimizer.param_groups} == {1e-4, 1e-2}  # one step of warm-up: at the top at once
+    assert {group["lr"] for group in optimizer.param_groups} == {
+        1e-4,
+        1e-2,
+    }  # one step of warm-up: at the top at once
 
 
 def test_other_models_have_one_rate() -> None:

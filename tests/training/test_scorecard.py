@@ -33,10 +33,22 @@ class Twin:
 
 
 @given(
-    st.lists(st.lists(st.sampled_from([-0.5, 0.1, 0.3125, 0.375, 0.5, 0.9]), min_size=5, max_size=5), min_size=1, max_size=14),
-    *(st.booleans(), st.integers(0, 4), st.sampled_from([0.0, 0.125, 0.5]), st.integers(1, 3), st.integers(0, 2)),
+    st.lists(
+        st.lists(st.sampled_from([-0.5, 0.1, 0.3125, 0.375, 0.5, 0.9]), min_size=5, max_size=5),
+        min_size=1,
+        max_size=14,
+    ),
+    *(
+        st.booleans(),
+        st.integers(0, 4),
+        st.sampled_from([0.0, 0.125, 0.5]),
+        st.integers(1, 3),
+        st.integers(0, 2),
+    ),
 )
-def test_states_follow_the_rules(script: list[list[float]], check: bool, max_rest: int, spare: float, earn: int, narrow: int) -> None:
+def test_states_follow_the_rules(
+    script: list[list[float]], check: bool, max_rest: int, spare: float, earn: int, narrow: int
+) -> None:
     """Margins are scripted: script[epoch][sample] is what a look would show."""
     card = Scorecard(5, check=check, max_rest=max_rest, spare=spare, earn=earn, narrow=narrow)
     twins = [Twin(max_rest, spare, earn, narrow) for _ in range(5)]
@@ -94,7 +106,9 @@ def test_state_survives_and_belongs_to_its_data() -> None:
     other.load_state_dict(card.state_dict())
     assert repr(other) == repr(card)
     for name, value in card.state_dict().items():
-        assert torch.equal(torch.as_tensor(other.state_dict()[name]).nan_to_num(9), torch.as_tensor(value).nan_to_num(9))
+        assert torch.equal(
+            torch.as_tensor(other.state_dict()[name]).nan_to_num(9), torch.as_tensor(value).nan_to_num(9)
+        )
     with pytest.raises(ValueError, match="other data"):
         Scorecard(5).load_state_dict(card.state_dict())
 

@@ -12,7 +12,8 @@ from accelerate import Accelerator
 from torch import nn
 
 from sparring import ASSoftmaxLoss
-from sparring.training import AdaptiveAccumulation, Scorecard, skip
+from sparring.backward import skipper as skip
+from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.loop import Loop
 from tests.training.test_loop import N, digits_like, net
 
@@ -41,8 +42,23 @@ def main(out: str, folder: str | None = None) -> None:
     torch.manual_seed(dist.get_rank() if dist.is_initialized() else 0)
     results: dict[str, Any] = {}
     for name, dropout, settings in (
-        ("everything", 0.1, {"scorecard": Scorecard(N, max_rest=2, earn=1), "accumulation": AdaptiveAccumulation(0.5, 4), "epochs": 8}),
-        ("checks", 0.1, {"scorecard": Scorecard(N, check=True, max_rest=1), "accumulation": AdaptiveAccumulation(decide="first")}),
+        (
+            "everything",
+            0.1,
+            {
+                "scorecard": Scorecard(N, max_rest=2, earn=1),
+                "accumulation": AdaptiveAccumulation(0.5, 4),
+                "epochs": 8,
+            },
+        ),
+        (
+            "checks",
+            0.1,
+            {
+                "scorecard": Scorecard(N, check=True, max_rest=1),
+                "accumulation": AdaptiveAccumulation(decide="first"),
+            },
+        ),
         ("all", 0.1, {"speed": "all", "epochs": 8}),
         ("auto", 0.1, {"skip": "auto", "scorecard": Scorecard(N, earn=1)}),
         ("micro", 0.0, {"skip": "micro", "accumulation": 3}),
@@ -54,7 +70,12 @@ def main(out: str, folder: str | None = None) -> None:
         if Accelerator().process_index:
             nn.init.zeros_(model[0].weight)  # the first process's weights count
         accelerator = Accelerator()
-        settings = {"epochs": 5, "batch_size": 8 // accelerator.num_processes, "lr": 0.02, "accelerator": accelerator} | settings
+        settings = {
+            "epochs": 5,
+            "batch_size": 8 // accelerator.num_processes,
+            "lr": 0.02,
+            "accelerator": accelerator,
+        } | settings
         loop = Loop(model, ASSoftmaxLoss(0.3), digits_like(), **settings)
         lost: list[int] = []
         fight = loop.bouts.fight
@@ -70,7 +91,9 @@ def main(out: str, folder: str | None = None) -> None:
             again = copy.deepcopy(model)
             nn.init.zeros_(again[0].weight)
             Loop(again, ASSoftmaxLoss(0.3), digits_like(), **settings).run()
-            assert all(torch.equal(value, model.state_dict()[key]) for key, value in again.state_dict().items())
+            assert all(
+                torch.equal(value, model.state_dict()[key]) for key, value in again.state_dict().items()
+            )
         results[name] = {
             "weights": model.state_dict(),
             "card": loop.card.state_dict(),

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sparring.delta import DeltaSchedule, delta_value
+from sparring.backward.skipper import Skipper, has_batch_norm
 from sparring.losses import Loss
-from sparring.training.accumulate import AdaptiveAccumulation
-from sparring.training.bouts import Bouts
+from sparring.losses.delta import DeltaSchedule, delta_value
+from sparring.training.accumulation import AdaptiveAccumulation
+from sparring.training.batch_step import Bouts
 from sparring.training.record import Record
 from sparring.training.replicas import Replicas
 from sparring.training.scorecard import FIGHT, Scorecard
-from sparring.training.skip import Skipper, has_batch_norm
 
 
 class Part(NamedTuple):
@@ -112,7 +112,12 @@ class Corner:
 
     def _parts(self) -> dict[str, Any]:
         """What has a state of its own."""
-        return {"loss": self.objective, "accumulation": self.windows, "scorecard": self.card, "record": self.record}
+        return {
+            "loss": self.objective,
+            "accumulation": self.windows,
+            "scorecard": self.card,
+            "record": self.record,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Of this process."""
@@ -129,7 +134,9 @@ def part_of(batch: Any) -> Part:
     """A batch whose samples nobody follows."""
     found = next(_tensors(batch), None)
     if found is None:
-        raise ValueError(f"a batch must hold tensors that run over its samples; got {type(batch).__name__} without any")
+        raise ValueError(
+            f"a batch must hold tensors that run over its samples; got {type(batch).__name__} without any"
+        )
     return Part(batch, torch.arange(len(found)))
 
 

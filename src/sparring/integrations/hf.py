@@ -19,23 +19,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sparring.delta import ConstantDelta, DeltaSchedule
 from sparring.files import written_beside
 from sparring.integrations.corner import Corner, part_of, take_window
 from sparring.integrations.hf_loss import loss_func, share_of, shifted
 from sparring.integrations.hf_steps import Steps, Window
-from sparring.integrations.rounds import Rounds
+from sparring.integrations.loaders import Rounds
 from sparring.integrations.settings import Settings
 from sparring.losses import Loss
+from sparring.losses.delta import ConstantDelta, DeltaSchedule
 from sparring.training import checkpoint as checkpoints
-from sparring.training.accumulate import ConstantAccumulation
+from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import LABELS, class_second, logits_of
 
 try:
     from transformers import Trainer, TrainingArguments
     from transformers.trainer_utils import has_length
 except ImportError as error:
-    raise ImportError("SparringTrainer needs transformers and accelerate: pip install 'sparring[hf]'") from error
+    raise ImportError(
+        "SparringTrainer needs transformers and accelerate: pip install 'sparring[hf]'"
+    ) from error
 try:
     import datasets
 except ImportError:  # only to recognise one
@@ -60,7 +62,9 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     def __init__(self, *args: Any, **keywords: Any) -> None:
         shift = keywords.pop("shift", None)
         if keywords.get("compute_loss_func") is not None:
-            raise ValueError("compute_loss_func and loss say the same thing; give loss, or use a plain Trainer")
+            raise ValueError(
+                "compute_loss_func and loss say the same thing; give loss, or use a plain Trainer"
+            )
         super().__init__(*args, **Settings.split(keywords)[1])
         self._own = keywords
         self.settings, _ = Settings.split(self._own, self.args)
@@ -68,7 +72,9 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         self.shift = causal if shift is None else shift
         self.objective: Loss = self.settings.objective(self.model)
         self.compute_loss_func = self._judge  # so that the Trainer counts items and leaves their mean to us
-        self.label_names: list[str] = getattr(self, "label_names", None) or ["labels"]  # also where a model takes none
+        self.label_names: list[str] = getattr(self, "label_names", None) or [
+            "labels"
+        ]  # also where a model takes none
         self.corner: Corner | None = None
         self.rounds: Rounds | None = None
         self.steps = Steps(self)
@@ -78,9 +84,13 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     def _check(self) -> None:
         args, windows = self.args, self.settings.windows()
         if windows is not None and windows.decide != "previous":
-            raise ValueError('the Trainer fetches a window before its first batch is seen; use AdaptiveAccumulation(decide="previous")')
+            raise ValueError(
+                'the Trainer fetches a window before its first batch is seen; use AdaptiveAccumulation(decide="previous")'
+            )
         if args.label_smoothing_factor:
-            raise ValueError('label_smoothing_factor would be a second loss; use loss="label-smoothing", or set it to 0')
+            raise ValueError(
+                'label_smoothing_factor would be a second loss; use loss="label-smoothing", or set it to 0'
+            )
         kind = self.accelerator.distributed_type.value
         if kind in REFUSED or args.n_gpu > 1:
             what = "DataParallel" if args.n_gpu > 1 else kind
@@ -131,7 +141,11 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         return objective.to(input.device).rows(input, target).mean() * share_of(target, num_items_in_batch)
 
     def compute_loss(
-        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Tensor | int | None = None
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """For evaluation; training goes through ``training_step``."""
         outputs, logits, target = self.run_model(model, inputs)
@@ -151,7 +165,9 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         card = None
         if self.settings.rests(self.model):
             if not (hasattr(self.train_dataset, "__len__") and hasattr(self.train_dataset, "__getitem__")):
-                raise ValueError(f"{type(self.train_dataset).__name__} has no length or no items, so nobody can rest; use rest=False")
+                raise ValueError(
+                    f"{type(self.train_dataset).__name__} has no length or no items, so nobody can rest; use rest=False"
+                )
             card = self.settings.card(len(self.train_dataset), self.model)
             assert card is not None
             card.check_for(len(self.train_dataset), self.model)
@@ -194,13 +210,23 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         seed = args.seed if args.data_seed is None else args.data_seed
         shuffle = getattr(args, "train_sampling_strategy", None) != "sequential"
         return Rounds(
-            data, card, self._train_batch_size, collate=self._collate(), lengths=self._lengths(), shuffle=shuffle, seed=seed, **loading
+            data,
+            card,
+            self._train_batch_size,
+            collate=self._collate(),
+            lengths=self._lengths(),
+            shuffle=shuffle,
+            seed=seed,
+            **loading,
         )
 
     def _lengths(self) -> list[int] | None:
         """Of the samples, where the user wants similar ones together."""
         args, data = self.args, self.train_dataset
-        if not (getattr(args, "group_by_length", False) or getattr(args, "train_sampling_strategy", None) == "group_by_length"):
+        if not (
+            getattr(args, "group_by_length", False)
+            or getattr(args, "train_sampling_strategy", None) == "group_by_length"
+        ):
             return None
         named = args.length_column_name in getattr(data, "column_names", ())
         return list(data[args.length_column_name]) if named else [len(sample["input_ids"]) for sample in data]
@@ -212,7 +238,9 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
 
     # ------------------------------------------------------------ a window
 
-    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, *args: Any) -> tuple[list[Any], None]:
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, *args: Any
+    ) -> tuple[list[Any], None]:
         """Of the Trainer's length, or of ours as one batch."""
         assert self.corner is not None
         if not self._windowed:
@@ -236,9 +264,14 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         model.train()
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()
-        corner.net = model if self.args.world_size == 1 else self.model  # without DDP's hooks: gradients are summed by us
+        corner.net = (
+            model if self.args.world_size == 1 else self.model
+        )  # without DDP's hooks: gradients are summed by us
         parts = inputs.parts if isinstance(inputs, Window) else [part_of(inputs)]
-        corner.fight(part if part.batch is None else part._replace(batch=self._prepare_inputs(part.batch)) for part in parts)
+        corner.fight(
+            part if part.batch is None else part._replace(batch=self._prepare_inputs(part.batch))
+            for part in parts
+        )
         if self.rounds is not None:
             self.rounds.position += len(parts)
         loss = 0.0
@@ -249,7 +282,9 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
 
     def _fill(self) -> None:
         """A gradient scaler wants gradients, also of a window in which nobody fought."""
-        if self.accelerator.scaler is not None and all(parameter.grad is None for parameter in self.model.parameters()):
+        if self.accelerator.scaler is not None and all(
+            parameter.grad is None for parameter in self.model.parameters()
+        ):
             for parameter in self.model.parameters():
                 parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
 
@@ -283,7 +318,9 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         state = checkpoints.read(path)
         for name, now in self._identity().items():
             if (then := state[name]) != now:
-                raise ValueError(f"{checkpoint} is of a run with {name} {then}, this one has {now}; use another output_dir")
+                raise ValueError(
+                    f"{checkpoint} is of a run with {name} {then}, this one has {now}; use another output_dir"
+                )
         self.corner.load_state_dict(state["corner"])
         if self.rounds is not None:
             self.rounds.load_state_dict(state["rounds"])

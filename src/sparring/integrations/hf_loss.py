@@ -22,10 +22,16 @@ def shifted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def share_of(labels: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
     """This batch's share of a window's items, as the Trainer counts them: samples, tokens, or entries of multi-label targets."""
-    return 1.0 if num_items_in_batch is None else labels.ne(HF_IGNORED).sum() / torch.as_tensor(num_items_in_batch, device=labels.device)
+    return (
+        1.0
+        if num_items_in_batch is None
+        else labels.ne(HF_IGNORED).sum() / torch.as_tensor(num_items_in_batch, device=labels.device)
+    )
 
 
-def loss_func(loss: Loss | str = "as-softmax", *, shift: bool = False, **settings: Any) -> Callable[..., Tensor]:
+def loss_func(
+    loss: Loss | str = "as-softmax", *, shift: bool = False, **settings: Any
+) -> Callable[..., Tensor]:
     """For ``Trainer(compute_loss_func=loss_func("as-softmax", delta=0.3))``: the mean over all rows of an accumulation window.
 
     ``shift=True`` is for causal language models. A δ schedule is the caller's to step; ``SparringTrainer`` does it by itself. With class
@@ -38,16 +44,22 @@ def loss_func(loss: Loss | str = "as-softmax", *, shift: bool = False, **setting
     """
     objective = as_loss(loss, **settings)
     if objective.ignore_index != HF_IGNORED:
-        raise ValueError(f"the Trainer counts labels other than {HF_IGNORED}; got a loss with ignore_index={objective.ignore_index}")
+        raise ValueError(
+            f"the Trainer counts labels other than {HF_IGNORED}; got a loss with ignore_index={objective.ignore_index}"
+        )
 
-    def compute(outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None, **_: Any) -> Tensor:
+    def compute(
+        outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None, **_: Any
+    ) -> Tensor:
         if labels is None:
             known = ", ".join(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise ValueError(
                 f'the Trainer hands over targets only from a column named "labels" (the model returned {known}); rename it, or use'
                 " SparringTrainer with TrainingArguments(label_names=[…])"
             )
-        logits, target = class_second(*shifted(logits_of(outputs), labels) if shift else (logits_of(outputs), labels))
+        logits, target = class_second(
+            *shifted(logits_of(outputs), labels) if shift else (logits_of(outputs), labels)
+        )
         return objective.to(logits.device).rows(logits, target).mean() * share_of(target, num_items_in_batch)
 
     compute.objective = objective  # type: ignore[attr-defined]

@@ -42,14 +42,24 @@ class Steps(TrainerCallback):
         totals = {} if self.trainer.corner is None else self.trainer.corner.counts()
         self.before = {name: totals.get(name, 0.0) for name in ("n_rows", "n_won")}  # at the last log
 
-    def on_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         state.global_step += self.advance - 1  # the Trainer adds the one
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, lr_scheduler: Any = None, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        lr_scheduler: Any = None,
+        **_: Any,
     ) -> TrainerControl:
         trainer = self.trainer
-        if type(lr_scheduler).__name__ not in UNSTEPPED and not trainer.accelerator.optimizer_step_was_skipped:
+        if (
+            type(lr_scheduler).__name__ not in UNSTEPPED
+            and not trainer.accelerator.optimizer_step_was_skipped
+        ):
             for _step in range(self.advance - 1):
                 lr_scheduler.step()
         assert trainer.corner is not None
@@ -58,7 +68,11 @@ class Steps(TrainerCallback):
             state.epoch = state.global_step / self.n_planned
         if args.logging_strategy == "steps" and self._crossed(state, state.logging_steps):
             control.should_log = True
-        if args.eval_strategy == "steps" and self._crossed(state, state.eval_steps) and args.eval_delay <= state.global_step:
+        if (
+            args.eval_strategy == "steps"
+            and self._crossed(state, state.eval_steps)
+            and args.eval_delay <= state.global_step
+        ):
             control.should_evaluate = True
         if args.save_strategy == "steps" and self._crossed(state, state.save_steps):
             control.should_save = True

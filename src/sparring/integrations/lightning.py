@@ -24,11 +24,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from sparring.integrations.corner import Corner, part_of
 from sparring.integrations.lightning_callback import REFUSED, SparringCallback
-from sparring.integrations.rounds import Rounds, Slots
+from sparring.integrations.loaders import Rounds, Slots
 from sparring.integrations.settings import Settings
 from sparring.losses import Loss
 from sparring.training import batches, checkpoint
-from sparring.training.accumulate import ConstantAccumulation
+from sparring.training.accumulation import ConstantAccumulation
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -53,7 +53,9 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         super().__init__(*args, **rest)
         self.automatic_optimization = False
         self.settings, self.max_grad_norm = settings, max_grad_norm
-        self.__dict__["objective"] = settings.objective(self)  # no submodule: its state goes with ours, once δ's schedule is known
+        self.__dict__["objective"] = settings.objective(
+            self
+        )  # no submodule: its state goes with ours, once δ's schedule is known
         self._corner: Corner | None = None
         self._slots: Slots | None = None
         self._left_off: Any = None  # of a checkpoint
@@ -63,7 +65,14 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         """Of a batch, as our losses take them. Override it for batches other than dicts with labels and tuples that end in targets."""
         return batches.forward(model, batch)
 
-    def resting(self, dataset: Any, batch_size: int, *, collate_fn: Callable[[list[Any]], Any] | None = None, **loading: Any) -> Slots:
+    def resting(
+        self,
+        dataset: Any,
+        batch_size: int,
+        *,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        **loading: Any,
+    ) -> Slots:
         """The loader of an epoch's samples without those who rest. Calling it is enough: ``rest=True`` goes without saying.
 
         Raises:
@@ -74,7 +83,9 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             settings = replace(settings, rest=True)
         card = settings.card(len(dataset), self)
         if card is None:
-            raise ValueError("rest=False says that nobody rests; leave it out, or return a DataLoader from train_dataloader")
+            raise ValueError(
+                "rest=False says that nobody rests; leave it out, or return a DataLoader from train_dataloader"
+            )
         card.check_for(len(dataset), self)
         card.forget()
         self._card = card
@@ -85,13 +96,17 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
 
     def on_fit_start(self) -> None:
         if (name := type(self.trainer.strategy).__name__) in REFUSED:
-            raise ValueError(f"{name} keeps gradients where skipping and AS-Speed cannot reach them; use strategy='ddp', or one device")
+            raise ValueError(
+                f"{name} keeps gradients where skipping and AS-Speed cannot reach them; use strategy='ddp', or one device"
+            )
         super().on_fit_start()
 
     def on_train_start(self) -> None:
         slots = self._slots
         if self.settings.rests(self) and slots is None:
-            raise ValueError("to let samples rest, return self.resting(dataset, batch_size) from train_dataloader")
+            raise ValueError(
+                "to let samples rest, return self.resting(dataset, batch_size) from train_dataloader"
+            )
         if self._corner is not None:
             self._corner.remove()  # of a fit that ended with an error
         self.__dict__["objective"] = self.settings.objective(self)
@@ -119,7 +134,9 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
     def training_step(self, batch: Any, batch_idx: int) -> None:
         corner, trainer = self._corner, self.trainer
         if corner is None:
-            raise ValueError("SparringModule prepares a run in on_train_start; one of your own must call super().on_train_start()")
+            raise ValueError(
+                "SparringModule prepares a run in on_train_start; one of your own must call super().on_train_start()"
+            )
         if self._slots is None:
             corner.fight([part_of(batch)])
         else:
@@ -132,13 +149,17 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         """Gradients are unscaled by now."""
         if self.max_grad_norm is not None:
-            self.clip_gradients(optimizer, gradient_clip_val=self.max_grad_norm, gradient_clip_algorithm="norm")
+            self.clip_gradients(
+                optimizer, gradient_clip_val=self.max_grad_norm, gradient_clip_algorithm="norm"
+            )
         super().on_before_optimizer_step(optimizer)
 
     def _step(self, corner: Corner, batch_idx: int) -> None:
         optimizer: Any = self.optimizers()
         if isinstance(optimizer, list):
-            raise ValueError(f"SparringModule steps one optimizer; configure_optimizers returned {len(optimizer)}")
+            raise ValueError(
+                f"SparringModule steps one optimizer; configure_optimizers returned {len(optimizer)}"
+            )
         loss = corner.close()
         if any(parameter.grad is not None for parameter in self.parameters()):  # somebody fought
             optimizer.step()
@@ -152,7 +173,9 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
                         config.scheduler.step()
         delta = corner.delta()
         found = {"train_loss": loss, "won_share": corner.won_share, "accumulation": float(corner.n_micro)}
-        found |= {"samples_backward": float(corner.counts()["n_backward"])} | ({} if delta is None else {"delta": delta})
+        found |= {"samples_backward": float(corner.counts()["n_backward"])} | (
+            {} if delta is None else {"delta": delta}
+        )
         self.log_dict(found, on_step=True, on_epoch=False)
 
     def on_train_epoch_end(self) -> None:
@@ -183,7 +206,9 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
 
     def _go_on(self, corner: Corner, everybody: Any) -> None:
         if len(everybody) != corner.replicas.size:
-            raise ValueError(f"the checkpoint is of {len(everybody)} process(es), this run has {corner.replicas.size}")
+            raise ValueError(
+                f"the checkpoint is of {len(everybody)} process(es), this run has {corner.replicas.size}"
+            )
         own = everybody[corner.replicas.rank]
         corner.load_state_dict(own["corner"])
         self._n_waiting = own["waiting"]

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from sparring.delta import DeltaSchedule, delta_value
+from sparring.backward.skipper import compact
 from sparring.losses import Loss
 from sparring.losses.base import MultilabelLoss, reduce
-from sparring.training.accumulate import AdaptiveAccumulation
+from sparring.losses.delta import DeltaSchedule, delta_value
+from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.replicas import Replicas
-from sparring.training.skip import compact
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -47,7 +47,11 @@ class SparringCallback(Callback):
     ) -> None:
         self.given, self.skip, self.model = loss, skip, model
         self.loss: Loss | None = None  # of the module that is fitted
-        self.windows = accumulation if isinstance(accumulation, AdaptiveAccumulation) else AdaptiveAccumulation(max_steps=accumulation or 1)
+        self.windows = (
+            accumulation
+            if isinstance(accumulation, AdaptiveAccumulation)
+            else AdaptiveAccumulation(max_steps=accumulation or 1)
+        )
         self._compactions: list[Any] = []
         self._counts: list[Tensor] = []  # of the window: valid and won rows
         self._n_stepped = 0  # updates so far
@@ -61,8 +65,12 @@ class SparringCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not pl_module.automatic_optimization:
-            raise ValueError("SparringCallback is for automatic optimization; a module that optimizes by hand can be a SparringModule")
-        if self.gathers and (trainer.accumulate_grad_batches != 1 or type(trainer.strategy).__name__ in REFUSED):
+            raise ValueError(
+                "SparringCallback is for automatic optimization; a module that optimizes by hand can be a SparringModule"
+            )
+        if self.gathers and (
+            trainer.accumulate_grad_batches != 1 or type(trainer.strategy).__name__ in REFUSED
+        ):
             raise ValueError("AS-Speed needs accumulate_grad_batches=1 to begin with, and DDP or one device")
         self.loss = self.given or _only_loss(pl_module)
         self.windows.reset()
@@ -74,7 +82,13 @@ class SparringCallback(Callback):
         self._replicas = Replicas(pl_module.device)
         if self.skip:
             has_forward = type(pl_module).forward is not LightningModule.forward
-            called = [self.model] if self.model is not None else [pl_module] if has_forward else list(pl_module.children())
+            called = (
+                [self.model]
+                if self.model is not None
+                else [pl_module]
+                if has_forward
+                else list(pl_module.children())
+            )
             self._compactions = [compact(part) for part in called if any(True for _ in part.parameters())]
 
     def _watch(self, loss: Loss) -> None:
@@ -84,7 +98,12 @@ class SparringCallback(Callback):
             rows = loss.rows(input, target)
             if torch.is_grad_enabled():
                 self._counts.append(torch.stack([rows.valid.sum(), rows.won.sum()]))
-            return reduce(rows, loss.reduction, input, target.shape[:-1] if isinstance(loss, MultilabelLoss) else target.shape)
+            return reduce(
+                rows,
+                loss.reduction,
+                input,
+                target.shape[:-1] if isinstance(loss, MultilabelLoss) else target.shape,
+            )
 
         loss.forward = forward
 
@@ -104,10 +123,14 @@ class SparringCallback(Callback):
                 if parameter.grad is not None:
                     parameter.grad.mul_(trainer.accumulate_grad_batches / self._n_micro)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._n_micro += 1
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         if trainer.global_step == self._n_stepped:
             return
         self._n_stepped = trainer.global_step
@@ -121,7 +144,9 @@ class SparringCallback(Callback):
             self._grow(trainer, n_all, n_won, aligned=0 if trainer.is_last_batch else batch_idx + 1)
         assert self.loss is not None
         delta = getattr(self.loss, "delta", None)
-        found = {"won_share": won_share, "accumulation": float(n_micro)} | ({} if delta is None else {"delta": delta_value(delta)})
+        found = {"won_share": won_share, "accumulation": float(n_micro)} | (
+            {} if delta is None else {"delta": delta_value(delta)}
+        )
         if self._compactions:
             found["samples_backward"] = float(self._compactions[0].stats.n_samples_backward)
         pl_module.log_dict(found, on_step=True, on_epoch=False)
@@ -133,7 +158,11 @@ class SparringCallback(Callback):
             if isinstance(delta, DeltaSchedule):
                 delta.step(won_share)
             for config in trainer.lr_scheduler_configs if i else ():
-                if config.interval == "step" and config.frequency == 1 and not isinstance(config.scheduler, ReduceLROnPlateau):
+                if (
+                    config.interval == "step"
+                    and config.frequency == 1
+                    and not isinstance(config.scheduler, ReduceLROnPlateau)
+                ):
                     config.scheduler.step()
 
     def _grow(self, trainer: Trainer, n_all: int, n_won: int, aligned: int) -> None:
@@ -146,7 +175,10 @@ class SparringCallback(Callback):
     # ------------------------------------------------------------ what is kept
 
     def state_dict(self) -> dict[str, Any]:
-        return {"windows": self.windows.state_dict(), "loss": {} if self.loss is None else self.loss.state_dict()}
+        return {
+            "windows": self.windows.state_dict(),
+            "loss": {} if self.loss is None else self.loss.state_dict(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict  # for the fit that begins
@@ -154,7 +186,9 @@ class SparringCallback(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.skip and not any(compaction.stats.n_backward for compaction in self._compactions):
             reasons = {reason for compaction in self._compactions for reason in compaction.stats.reasons}
-            uncalled = "training_step does not call what SparringCallback(model=…) was told, or the module itself"
+            uncalled = (
+                "training_step does not call what SparringCallback(model=…) was told, or the module itself"
+            )
             rank_zero_warn(f"nothing was skipped: {', '.join(sorted(reasons)) or uncalled}")
         self._undo(trainer)
 
@@ -176,5 +210,7 @@ def _only_loss(module: nn.Module) -> Loss:
     """The one of ours that a module has."""
     found = [part for part in module.modules() if isinstance(part, Loss)]
     if len(found) != 1:
-        raise ValueError(f"{type(module).__name__} has {len(found)} of our losses; SparringCallback(loss=…) says which is meant")
+        raise ValueError(
+            f"{type(module).__name__} has {len(found)} of our losses; SparringCallback(loss=…) says which is meant"
+        )
     return found[0]

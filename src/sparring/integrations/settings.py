@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from sparring.delta import WarmupDelta
 from sparring.losses import Loss, make_loss
-from sparring.training.accumulate import AdaptiveAccumulation
+from sparring.losses.delta import WarmupDelta
+from sparring.training.accumulation import AdaptiveAccumulation
+from sparring.training.presets import Speed, find_speed
 from sparring.training.scorecard import Scorecard
-from sparring.training.speed import Speed, find_speed
 
 
 @dataclass
@@ -20,13 +20,21 @@ class Settings:
     """Everything of ours in a run. As keywords, ``loss``, ``rest`` and ``accumulation`` may also be a Loss, a Scorecard and an
     AdaptiveAccumulation."""
 
-    loss: str | None = field(default=None, metadata={"help": "name of a loss; default: as-softmax, or its multi-label form"})
+    loss: str | None = field(
+        default=None, metadata={"help": "name of a loss; default: as-softmax, or its multi-label form"}
+    )
     delta: float | None = field(default=None, metadata={"help": "δ of AS-Softmax (default 0.3)"})
-    delta_warmup: float = field(default=0.0, metadata={"help": "share of the training in which δ is 1, plain softmax"})
+    delta_warmup: float = field(
+        default=0.0, metadata={"help": "share of the training in which δ is 1, plain softmax"}
+    )
     speed: str = field(default="skip", metadata={"help": "off, skip (exact) or all (winners rest, too)"})
-    skip: str | None = field(default=None, metadata={"help": "off, micro, rows, two-pass or auto, on top of speed"})
+    skip: str | None = field(
+        default=None, metadata={"help": "off, micro, rows, two-pass or auto, on top of speed"}
+    )
     rest: bool | None = field(default=None, metadata={"help": "let winners sit out epochs, on top of speed"})
-    accumulation: int | None = field(default=None, metadata={"help": "AS-Speed: how many batches a step may gather at most"})
+    accumulation: int | None = field(
+        default=None, metadata={"help": "AS-Speed: how many batches a step may gather at most"}
+    )
     lam: float = field(default=0.5, metadata={"help": "λ of AS-Speed"})
 
     @classmethod
@@ -40,12 +48,18 @@ class Settings:
     def objective(self, model: nn.Module) -> Loss:
         """The loss, with the preset's δ."""
         config: Any = getattr(model, "config", None)
-        usual = "multilabel-as-softmax" if getattr(config, "problem_type", None) == "multi_label_classification" else "as-softmax"
+        usual = (
+            "multilabel-as-softmax"
+            if getattr(config, "problem_type", None) == "multi_label_classification"
+            else "as-softmax"
+        )
         own = {} if self.delta is None else {"delta": self.delta}
         made = as_loss(usual if self.loss is None else self.loss, **own)
         if self.delta_warmup and not hasattr(made, "delta"):
             raise ValueError(f"delta_warmup={self.delta_warmup}, but {made.name} has no δ")
-        return self._preset().adapted(copy.deepcopy(made))  # a run's own: a schedule begins anew with the next
+        return self._preset().adapted(
+            copy.deepcopy(made)
+        )  # a run's own: a schedule begins anew with the next
 
     def warm(self, loss: Any, total_steps: int) -> None:
         """δ = 1 at first, once it is known how long the training is."""
@@ -61,7 +75,9 @@ class Settings:
     def card(self, n_samples: int, model: nn.Module) -> Scorecard | None:
         if isinstance(self.rest, Scorecard):
             return self.rest
-        return self._preset().card(n_samples, model, rest=self.rest, check=False if self.rest is False else None)
+        return self._preset().card(
+            n_samples, model, rest=self.rest, check=False if self.rest is False else None
+        )
 
     def windows(self) -> AdaptiveAccumulation | None:
         """AS-Speed, or None."""
@@ -80,7 +96,11 @@ def as_loss(loss: Loss | str, **settings: Any) -> Loss:
     if not isinstance(made, Loss):
         raise ValueError(f"loss must be one of ours or its name, got {type(loss).__name__}")
     if settings and not isinstance(loss, str):
-        raise ValueError(f"{', '.join(settings)} belongs to a loss given by name; {made.name} was given as an object, which has its own")
+        raise ValueError(
+            f"{', '.join(settings)} belongs to a loss given by name; {made.name} was given as an object, which has its own"
+        )
     if made.reduction != "mean":
-        raise ValueError(f'a window needs the mean over its rows; got a loss with reduction="{made.reduction}"')
+        raise ValueError(
+            f'a window needs the mean over its rows; got a loss with reduction="{made.reduction}"'
+        )
     return made

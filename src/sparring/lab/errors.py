@@ -23,7 +23,9 @@ class RunsDivergedError(UserError):
 
     def __init__(self, summaries: list[dict[str, Any] | None], failures: list[dict[str, str]]) -> None:
         errors = "; ".join(failure["error"] for failure in failures)
-        super().__init__(errors if len(summaries) == 1 else f"{len(failures)} of {len(summaries)} runs diverged: {errors}")
+        super().__init__(
+            errors if len(summaries) == 1 else f"{len(failures)} of {len(summaries)} runs diverged: {errors}"
+        )
         self.summaries, self.failures = summaries, failures
 
 

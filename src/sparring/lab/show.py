@@ -36,7 +36,9 @@ def mean_and_spread(values: dict[str, Any] | None) -> str:
     """In percent, with the standard deviation over seeds where there are several."""
     if values is None:
         return "–"
-    return percent(values["mean"], 2) + (f" ± {percent(values['std'], 2)}" if values["std"] is not None else "")
+    return percent(values["mean"], 2) + (
+        f" ± {percent(values['std'], 2)}" if values["std"] is not None else ""
+    )
 
 
 def comparison(title: str, rows: Sequence[dict[str, Any]], diverged: Sequence[str] = ()) -> Table:
@@ -44,12 +46,33 @@ def comparison(title: str, rows: Sequence[dict[str, Any]], diverged: Sequence[st
     metric = rows[0]["metric"].replace("_", " ")
     against = rows[0]["contestant"].split()[0]
     faster = [f"faster than {against}"] if len(rows) > 1 else []
-    columns = ["", f"test {metric} %", "dev", "seconds", *faster, "forwards %", "backwards %", "updates", "won %", "r"]
+    columns = [
+        "",
+        f"test {metric} %",
+        "dev",
+        "seconds",
+        *faster,
+        "forwards %",
+        "backwards %",
+        "updates",
+        "won %",
+        "r",
+    ]
     cells = [
         (
-            *(row["contestant"], mean_and_spread(row["test"]), mean_and_spread(row["dev"]), f"{row['seconds']:.1f}"),
+            *(
+                row["contestant"],
+                mean_and_spread(row["test"]),
+                mean_and_spread(row["dev"]),
+                f"{row['seconds']:.1f}",
+            ),
             *(["–" if row["faster"] is None else f"{row['faster']:.2f}x"] if faster else []),
-            *(percent(row["forwards"]), percent(row["backwards"]), f"{row['updates']:.0f}", percent(row["won_share"])),
+            *(
+                percent(row["forwards"]),
+                percent(row["backwards"]),
+                f"{row['updates']:.0f}",
+                percent(row["won_share"]),
+            ),
             "–" if row["correlation"] is None else f"{row['correlation']:.2f}",
         )
         for row in rows

@@ -71,19 +71,25 @@ def read_text(path: Path, encoding: str = "utf-8-sig") -> str:
     raw = read_bytes(path)
     utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:2]
     if utf16 and encoding.startswith("utf-8"):
-        raise DataError(f'{path}: expected UTF-8, found UTF-16 (Excel\'s "Unicode text"); save the file as "CSV UTF-8"')
+        raise DataError(
+            f'{path}: expected UTF-8, found UTF-16 (Excel\'s "Unicode text"); save the file as "CSV UTF-8"'
+        )
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         byte = f"{raw[error.start]:#04x}"
-        raise DataError(f"{path}:{line}: expected UTF-8, found the byte {byte}; save the file as UTF-8") from None
+        raise DataError(
+            f"{path}:{line}: expected UTF-8, found the byte {byte}; save the file as UTF-8"
+        ) from None
 
 
 def check_text(text: str, what: str) -> str:
     """The text itself; refused where it is too long, or is no Unicode text and so could not be written down."""
     if len(text) > MAX_TEXT:
-        raise DataError(f"{what}: {len(text):,} characters, at most {MAX_TEXT:,} are read; cut the text, or look for a missing line end")
+        raise DataError(
+            f"{what}: {len(text):,} characters, at most {MAX_TEXT:,} are read; cut the text, or look for a missing line end"
+        )
     if match := SURROGATE.search(text):
         raise DataError(
             f"{what}: expected Unicode text, got half a character (the surrogate {ord(match[0]):#06x}) "
@@ -116,12 +122,16 @@ def parse_json(text: str) -> Any:
         raise json.JSONDecodeError("nested too deeply", text, 0) from None
     except ValueError:  # of int()
         digits = re.search(r"\d{1000,}", text)
-        raise json.JSONDecodeError("an integer with too many digits", text, digits.start() if digits else 0) from None
+        raise json.JSONDecodeError(
+            "an integer with too many digits", text, digits.start() if digits else 0
+        ) from None
     if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise json.JSONDecodeError("nested too deeply", text, 0)
     if SURROGATE_ESCAPE.search(text) and (position := _lone_surrogate(text)) is not None:
         raise json.JSONDecodeError(
-            f"{text[position : position + 6]} is half of a surrogate pair and no character, take it out", text, position
+            f"{text[position : position + 6]} is half of a surrogate pair and no character, take it out",
+            text,
+            position,
         )
     return value
 
@@ -130,7 +140,10 @@ def _deeper_than(value: Any, depth: int) -> bool:
     level = [value]
     for _ in range(depth + 1):
         level = [
-            inner for outer in level if isinstance(outer, (dict, list)) for inner in (outer.values() if isinstance(outer, dict) else outer)
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
         if not level:
             return False

@@ -14,8 +14,15 @@ from sparring.losses.multilabel import (
     multilabel_sparse_softmax_rows,
     multilabel_t_softmax_rows,
 )
-from sparring.losses.softmax import LabelSmoothingLoss, SoftmaxLoss, TSoftmaxLoss, label_smoothing_rows, softmax_rows, t_softmax_rows
-from sparring.losses.topk_softmax import SparseSoftmaxLoss, sparse_softmax_rows
+from sparring.losses.softmax import (
+    LabelSmoothingLoss,
+    SoftmaxLoss,
+    TSoftmaxLoss,
+    label_smoothing_rows,
+    softmax_rows,
+    t_softmax_rows,
+)
+from sparring.losses.sparse_softmax import SparseSoftmaxLoss, sparse_softmax_rows
 
 __all__ = [
     "AMSoftmaxLoss",

@@ -8,13 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sparring.checks import check_count, check_positive, check_range
 from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
+from sparring.losses.checks import check_count, check_positive, check_range
+from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
-from sparring.rows import RowLosses
 
 
-def am_softmax_rows(logits: Tensor, target: Tensor, scale: float, margin: float, ignore_index: int = -100) -> RowLosses:
+def am_softmax_rows(
+    logits: Tensor, target: Tensor, scale: float, margin: float, ignore_index: int = -100
+) -> RowLosses:
     r"""Cross entropy after the target's logit gave up a margin m, all scaled by s.
 
     loss = −log [ exp(s (o_t − m)) / ( exp(s (o_t − m)) + Σ_{j≠t} exp(s o_j) ) ]           (Eq. 21)
@@ -34,7 +36,12 @@ class AMSoftmaxLoss(ClassLoss):
     """
 
     def __init__(
-        self, scale: float = 10.0, margin: float = 0.3, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        scale: float = 10.0,
+        margin: float = 0.3,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(weight, ignore_index, reduction)
         self.scale = check_positive("scale", scale)
@@ -50,7 +57,12 @@ class CosineLinear(nn.Module):
     """
 
     def __init__(
-        self, in_features: int, num_classes: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.in_features = check_count("in_features", in_features)

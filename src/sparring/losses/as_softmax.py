@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparring.checks import check_class_input, check_range
-from sparring.delta import DeltaSchedule, check_delta, delta_value
 from sparring.losses.base import ClassLoss, class_last, register, valid_targets
-from sparring.losses.rule import logit_rule, probability_rule
-from sparring.losses.strong import strong_log_softmax, strong_rows
-from sparring.rows import RowLosses
+from sparring.losses.checks import check_class_input, check_range
+from sparring.losses.delta import DeltaSchedule, check_delta, delta_value
+from sparring.losses.kernels.margin_softmax import strong_log_softmax, strong_rows
+from sparring.losses.kernels.rule import logit_rule, probability_rule
+from sparring.losses.rows import RowLosses
 
 
-def as_softmax_rows(logits: Tensor, target: Tensor, delta: float | DeltaSchedule, ignore_index: int = -100) -> RowLosses:
+def as_softmax_rows(
+    logits: Tensor, target: Tensor, delta: float | DeltaSchedule, ignore_index: int = -100
+) -> RowLosses:
     r"""Cross entropy against strong opponents only.
 
         z_i  = 0  if p_t − p_i > δ  else 1            (Eq. 6, strict)
@@ -30,7 +32,9 @@ def as_logit_rows(logits: Tensor, target: Tensor, margin: float, ignore_index: i
     return strong_rows(logits, target, logit_rule(check_range("margin", margin, 0)), ignore_index)
 
 
-def as_softmax(input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100) -> Tensor:
+def as_softmax(
+    input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100
+) -> Tensor:
     r"""The training-time probabilities of Eq. 7: softmax over the target and its strong opponents, 0 for the discarded.
 
     Same shapes as `ASSoftmaxLoss`; returns the input's shape. Rows with an ignored target keep their plain softmax.
@@ -43,7 +47,9 @@ def as_softmax(input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0.3
     check_class_input(input, target, None, ignore_index)
     rows = class_last(input)  # (…, C)
     safe, valid = valid_targets(target.reshape(-1).long(), ignore_index)
-    logq, logp, _ = strong_log_softmax(rows.reshape(-1, rows.shape[-1]), safe, probability_rule(delta_value(delta)))
+    logq, logp, _ = strong_log_softmax(
+        rows.reshape(-1, rows.shape[-1]), safe, probability_rule(delta_value(delta))
+    )
     probabilities = torch.where(valid[:, None], logq, logp).exp().to(input.dtype)
     return probabilities.reshape(rows.shape).movedim(-1, min(1, input.dim() - 1))
 
@@ -71,7 +77,11 @@ class ASSoftmaxLoss(ClassLoss):
     """
 
     def __init__(
-        self, delta: float | DeltaSchedule = 0.3, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        delta: float | DeltaSchedule = 0.3,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
     ) -> None:
         super().__init__(weight, ignore_index, reduction)
         self.delta = check_delta(delta)
@@ -81,6 +91,12 @@ class ASSoftmaxLoss(ClassLoss):
 class ASLogitLoss(ClassLoss):
     """AS-Softmax with its margin on logits (Eq. 8). The margin has no upper end: at about 6 the paper finds it equal to softmax."""
 
-    def __init__(self, margin: float = 2.0, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        margin: float = 2.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(weight, ignore_index, reduction)
         self.margin = check_range("margin", margin, 0)

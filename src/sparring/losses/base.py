@@ -14,8 +14,8 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sparring.checks import check_class_input, check_multilabel_input, under_autocast
-from sparring.rows import REDUCTIONS, RowLosses
+from sparring.losses.checks import check_class_input, check_multilabel_input, under_autocast
+from sparring.losses.rows import REDUCTIONS, RowLosses
 
 RowFunction = Callable[..., RowLosses]
 
@@ -65,7 +65,12 @@ def class_last(input: Tensor) -> Tensor:
 
 
 def class_rows(
-    row_function: RowFunction, input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, **settings: Any
+    row_function: RowFunction,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    **settings: Any,
 ) -> RowLosses:
     """Check and flatten nn.CrossEntropyLoss's shapes, (C,), (N, C) or (N, C, d1, …), to rows in the order of the target."""
     check_class_input(input, target, weight, ignore_index)
@@ -78,11 +83,15 @@ def class_rows(
     return rows._replace(weight=row_weights(weight, safe, valid, rows.value.dtype))
 
 
-def multilabel_rows(row_function: RowFunction, input: Tensor, target: Tensor, ignore_index: int = -100, **settings: Any) -> RowLosses:
+def multilabel_rows(
+    row_function: RowFunction, input: Tensor, target: Tensor, ignore_index: int = -100, **settings: Any
+) -> RowLosses:
     """Check and flatten (…, C) logits with (…, C) labels to rows."""
     check_multilabel_input(input, target, ignore_index)
     n_classes = input.shape[-1]
-    return row_function(input.reshape(-1, n_classes), target.reshape(-1, n_classes), ignore_index=ignore_index, **settings)
+    return row_function(
+        input.reshape(-1, n_classes), target.reshape(-1, n_classes), ignore_index=ignore_index, **settings
+    )
 
 
 def reduce(rows: RowLosses, reduction: str, input: Tensor, shape: torch.Size) -> Tensor:
@@ -92,13 +101,26 @@ def reduce(rows: RowLosses, reduction: str, input: Tensor, shape: torch.Size) ->
 
 
 def class_loss(
-    row_function: RowFunction, input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, **settings: Any
+    row_function: RowFunction,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    **settings: Any,
 ) -> Tensor:
     rows = class_rows(row_function, input, target, weight, ignore_index, **settings)
     return reduce(rows, reduction, input, target.shape)
 
 
-def multilabel_loss(row_function: RowFunction, input: Tensor, target: Tensor, ignore_index: int, reduction: str, **settings: Any) -> Tensor:
+def multilabel_loss(
+    row_function: RowFunction,
+    input: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    reduction: str,
+    **settings: Any,
+) -> Tensor:
     rows = multilabel_rows(row_function, input, target, ignore_index, **settings)
     return reduce(rows, reduction, input, target.shape[:-1])
 
@@ -141,15 +163,27 @@ class ClassLoss(Loss):
 
     weight: Tensor | None
 
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(
+        self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
         super().__init__(ignore_index, reduction)
         self.register_buffer("weight", weight)
 
     def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        return class_rows(type(self).row_function, input, target, self.weight, self.ignore_index, **self.settings())
+        return class_rows(
+            type(self).row_function, input, target, self.weight, self.ignore_index, **self.settings()
+        )
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return class_loss(type(self).row_function, input, target, self.weight, self.ignore_index, self.reduction, **self.settings())
+        return class_loss(
+            type(self).row_function,
+            input,
+            target,
+            self.weight,
+            self.ignore_index,
+            self.reduction,
+            **self.settings(),
+        )
 
 
 class MultilabelLoss(Loss):
@@ -170,7 +204,9 @@ class MultilabelLoss(Loss):
         return multilabel_rows(type(self).row_function, input, target, self.ignore_index, **self.settings())
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return multilabel_loss(type(self).row_function, input, target, self.ignore_index, self.reduction, **self.settings())
+        return multilabel_loss(
+            type(self).row_function, input, target, self.ignore_index, self.reduction, **self.settings()
+        )
 
 
 _REGISTRY: dict[str, type[Loss]] = {}

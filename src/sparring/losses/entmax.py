@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from sparring.losses.base import ClassLoss, in_float32, in_forward_mode, register, valid_targets
-from sparring.rows import RowLosses
+from sparring.losses.rows import RowLosses
 
 _PROJECTIONS: dict[float, Callable[..., Tensor]] = {1.5: entmax.entmax15, 2.0: entmax.sparsemax}
 
@@ -79,7 +79,9 @@ def _project_on(support: Tensor, shifted: Tensor, alpha: float) -> tuple[Tensor,
     return root.square(), root
 
 
-def _loss(p: Tensor, power: Tensor, shifted: Tensor, target: Tensor, valid: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+def _loss(
+    p: Tensor, power: Tensor, shifted: Tensor, target: Tensor, valid: Tensor, alpha: float
+) -> tuple[Tensor, Tensor]:
     """The loss and active of each row; the loss is 0 where a row is won or ignored. `power` is p^(α−1)."""
     index = target[..., None]
     o_t, p_t = (x.gather(-1, index).squeeze(-1) for x in (shifted, p))
@@ -129,7 +131,8 @@ class _FenchelYoung(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, tuple[int, ...]]:
         tensors = [
-            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(args[:3], in_dims, strict=False)
+            x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
+            for x, dim in zip(args[:3], in_dims, strict=False)
         ]
         return _FenchelYoung.apply(*tensors, args[3]), (0, 0, 0)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparring.checks import check_count, check_positive
-from sparring.delta import DeltaSchedule, check_delta, delta_value
 from sparring.losses.base import MultilabelLoss, in_float32, register
+from sparring.losses.checks import check_count, check_positive
+from sparring.losses.delta import DeltaSchedule, check_delta, delta_value
+from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
-from sparring.rows import RowLosses
 
 
 def multilabel_softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> RowLosses:
@@ -28,12 +28,16 @@ def multilabel_softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = 
     return _rows(_counted(logits), positive, negative, valid, active=valid)
 
 
-def multilabel_t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
+def multilabel_t_softmax_rows(
+    logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100
+) -> RowLosses:
     r"""Eq. 14 at a temperature: o / τ in place of o."""
     return multilabel_softmax_rows(in_float32(logits) / check_positive("tau", tau), target, ignore_index)
 
 
-def multilabel_sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: int = -100) -> RowLosses:
+def multilabel_sparse_softmax_rows(
+    logits: Tensor, target: Tensor, k: int, ignore_index: int = -100
+) -> RowLosses:
     r"""Eq. 14 with only the k largest terms of each of its two sums."""
     check_count("k", k, note="the number of terms to keep in each sum")
     logits = _counted(logits)
@@ -42,7 +46,9 @@ def multilabel_sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignor
     return _rows(logits, _largest(-logits, positive, k), _largest(logits, negative, k), valid, active=valid)
 
 
-def multilabel_as_softmax_rows(logits: Tensor, target: Tensor, delta: float | DeltaSchedule, ignore_index: int = -100) -> RowLosses:
+def multilabel_as_softmax_rows(
+    logits: Tensor, target: Tensor, delta: float | DeltaSchedule, ignore_index: int = -100
+) -> RowLosses:
     r"""Eq. 14 against strong opponents only.
 
         z_i = 0  if min_pos p − p_i > δ  else 1            for negatives (Eq. 15, 17)
@@ -59,7 +65,9 @@ def multilabel_as_softmax_rows(logits: Tensor, target: Tensor, delta: float | De
     return _rows(logits, positive, negative, valid, active=_any(positive | negative))
 
 
-def strong_labels(logits: Tensor, positive: Tensor, negative: Tensor, delta: float | DeltaSchedule) -> tuple[Tensor, Tensor]:
+def strong_labels(
+    logits: Tensor, positive: Tensor, negative: Tensor, delta: float | DeltaSchedule
+) -> tuple[Tensor, Tensor]:
     """The positives and the negatives that Eq. 17 keeps, two (N, C) masks."""
     threshold = delta_value(delta)
     strict = 1 - 4 * torch.finfo(logits.dtype).eps  # what meets the margin, to rounding, stays
@@ -137,6 +145,8 @@ class MultilabelASSoftmaxLoss(MultilabelLoss):
     labels a document) and 0.35 on WOS (two).
     """
 
-    def __init__(self, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(
+        self, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
         super().__init__(ignore_index, reduction)
         self.delta = check_delta(delta)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparring.checks import check_positive, check_range
 from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
-from sparring.losses.rule import SOFTMAX_RULE
-from sparring.losses.strong import strong_rows
-from sparring.rows import RowLosses
+from sparring.losses.checks import check_positive, check_range
+from sparring.losses.kernels.margin_softmax import strong_rows
+from sparring.losses.kernels.rule import SOFTMAX_RULE
+from sparring.losses.rows import RowLosses
 
 
 def softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> RowLosses:
@@ -27,7 +27,9 @@ def t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int
     return softmax_rows(in_float32(logits) / check_positive("tau", tau), target, ignore_index)
 
 
-def label_smoothing_rows(logits: Tensor, target: Tensor, epsilon: float, ignore_index: int = -100) -> RowLosses:
+def label_smoothing_rows(
+    logits: Tensor, target: Tensor, epsilon: float, ignore_index: int = -100
+) -> RowLosses:
     r"""Cross entropy against softened labels, as the paper's A.3 defines them.
 
         loss = −(1 − ε) log p_t − ε/(n−1) Σ_{i≠t} log p_i
@@ -65,7 +67,13 @@ class SoftmaxLoss(ClassLoss):
 class TSoftmaxLoss(ClassLoss):
     """Softmax at temperature τ (Eq. 20). The paper's τ: 5 on SST5, 0.5 on most other tasks."""
 
-    def __init__(self, tau: float = 0.5, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        tau: float = 0.5,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(weight, ignore_index, reduction)
         self.tau = check_positive("tau", tau)
 
@@ -77,6 +85,12 @@ class LabelSmoothingLoss(ClassLoss):
     `weight` scales a row by the weight of its target class.
     """
 
-    def __init__(self, epsilon: float = 0.1, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(
+        self,
+        epsilon: float = 0.1,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
         super().__init__(weight, ignore_index, reduction)
         self.epsilon = check_epsilon(epsilon)

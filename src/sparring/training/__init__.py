@@ -3,10 +3,10 @@
 ``loop`` (on Accelerate) is imported by itself: ``from sparring.training.loop import train``.
 """
 
-from sparring.training import skip
-from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
+from sparring.backward import skipper as skip
+from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.divergence import DivergenceError
-from sparring.training.revisit import Indexed, RevisitSampler
+from sparring.training.sampler import Indexed, RevisitSampler
 from sparring.training.scorecard import CHECK, FIGHT, REST, Scorecard
 
 __all__ = [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from sparring.training.revisit import Indexed
+from sparring.training.sampler import Indexed
 
 Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
 LABELS = ("labels", "label", "target")
@@ -39,7 +39,11 @@ def cut(batch: Any, samples: Tensor, n: int) -> Any:
         return batch.index_select(0, samples.to(batch.device)) if batch.ndim and len(batch) == n else batch
     if isinstance(batch, Mapping):
         return {name: cut(value, samples, n) for name, value in batch.items()}
-    if isinstance(batch, list) and len(batch) == n and not any(isinstance(value, (Tensor, Mapping, list, tuple)) for value in batch):
+    if (
+        isinstance(batch, list)
+        and len(batch) == n
+        and not any(isinstance(value, (Tensor, Mapping, list, tuple)) for value in batch)
+    ):
         return [batch[i] for i in samples.tolist()]
     if isinstance(batch, (list, tuple)):
         return tuple(cut(value, samples, n) for value in batch)
@@ -62,8 +66,12 @@ def forward(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         return logits_of(model(*inputs)), target
     name = next((name for name in LABELS if name in batch), None)
     if name is None:
-        raise ValueError(f"a batch of {', '.join(batch)} has none of {', '.join(LABELS)}; pass forward=, which returns logits and targets")
-    return class_second(logits_of(model(**{key: value for key, value in batch.items() if key != name})), batch[name])
+        raise ValueError(
+            f"a batch of {', '.join(batch)} has none of {', '.join(LABELS)}; pass forward=, which returns logits and targets"
+        )
+    return class_second(
+        logits_of(model(**{key: value for key, value in batch.items() if key != name})), batch[name]
+    )
 
 
 def class_second(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,7 +83,13 @@ def logits_of(output: Any) -> Tensor:
     """What a model returned, without what is around it."""
     if isinstance(output, Tensor):
         return output
-    logits = output.logits if hasattr(output, "logits") else output["logits"] if isinstance(output, Mapping) else output[0]
+    logits = (
+        output.logits
+        if hasattr(output, "logits")
+        else output["logits"]
+        if isinstance(output, Mapping)
+        else output[0]
+    )
     if not isinstance(logits, Tensor):
         raise ValueError(
             f"the model returned {type(output).__name__}, which has no logits; pass forward=, which returns logits and targets"

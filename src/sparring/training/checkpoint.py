@@ -89,7 +89,9 @@ def read(path: Path) -> Any:
             try:
                 return torch.load(payload, map_location="cpu", weights_only=True)  # type: ignore[arg-type]
             except pickle.UnpicklingError:
-                raise ValueError(f"{path}: it holds more than tensors and plain values; nothing of it was run") from None
+                raise ValueError(
+                    f"{path}: it holds more than tensors and plain values; nothing of it was run"
+                ) from None
             except Exception as error:  # whatever torch raises for something that `write` did not write
                 raise ValueError(f"{path}: not to be read: {' '.join(str(error).split())[:200]}") from None
 

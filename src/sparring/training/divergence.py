@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from sparring.backward.skipper import Look
     from sparring.training.batches import Part
     from sparring.training.loop import Loop
-    from sparring.training.skip import Look
 
 MODES = ("raise", "warn", "ignore")
 MOST_NAMED = 8  # samples in a message
@@ -71,7 +71,9 @@ class DivergenceMonitor:
         self.n_skipped = 0  # updates that a gradient scaler left out
         self._n_skipped_in_a_row = 0
         self._scale: float | None = None  # of the gradient scaler, before the update that was looked at last
-        self._pending: tuple[int, float | Tensor, Tensor] | None = None  # step, learning rate; gradient norm and sum of the weights
+        self._pending: tuple[int, float | Tensor, Tensor] | None = (
+            None  # step, learning rate; gradient norm and sum of the weights
+        )
 
     # ------------------------------------------------------------ what the loop tells
 
@@ -138,7 +140,12 @@ class DivergenceMonitor:
         """Whether the weights are finite. Others must not take a good checkpoint's place; the first time, a warning says so."""
         self.settle()
         finite = math.isfinite(_sum(self.loop.model.parameters()).item())
-        if not finite and not self._told_unsaved and self.loop.folder is not None and self.loop.replicas.rank == 0:
+        if (
+            not finite
+            and not self._told_unsaved
+            and self.loop.folder is not None
+            and self.loop.replicas.rank == 0
+        ):
             self._told_unsaved = True
             message = f"weights are not finite after step {self.loop.n_done}: no checkpoint is written, the last good one stays"
             warnings.warn(message, stacklevel=2)
@@ -149,7 +156,9 @@ class DivergenceMonitor:
     def _lr(self) -> float | Tensor:
         return self.loop.lr_schedule.get_last_lr()[0]
 
-    def _report(self, step: int, lr: float | Tensor, what: str, culprits: Sequence[Mapping[str, Any]] = ()) -> None:
+    def _report(
+        self, step: int, lr: float | Tensor, what: str, culprits: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         if self.warned:
             return
         loop = self.loop
@@ -157,14 +166,26 @@ class DivergenceMonitor:
         known = "none yet" if self.last_loss is None else f"{self.last_loss:.6g}"
         where = f"training diverged at step {step} of {loop.total_steps} (epoch {loop.sampler.epoch})"
         cause, samples = _cause(culprits)
-        clipping = "max_grad_norm=1" if loop.max_grad_norm is None else f"max_grad_norm is {loop.max_grad_norm:g} now"
+        clipping = (
+            "max_grad_norm=1"
+            if loop.max_grad_norm is None
+            else f"max_grad_norm is {loop.max_grad_norm:g} now"
+        )
         advice = f"try a lower learning rate or gradient clipping ({clipping}), and look at the input data"
         if any(process["inputs"] for process in culprits):
             advice = "correct the data, or leave such samples out"
         reason = f"{where}: {what}; last good loss {known}, learning rate {lr:g}{cause}; {advice}"
         if self.mode == "raise":
-            facts = {"step": step, "epoch": loop.sampler.epoch, "last_loss": self.last_loss, "lr": lr, "samples": tuple(samples)}
-            raise DivergenceError(f'{reason}. on_divergence="warn" or "ignore" goes on regardless', reason=reason, **facts)
+            facts = {
+                "step": step,
+                "epoch": loop.sampler.epoch,
+                "last_loss": self.last_loss,
+                "lr": lr,
+                "samples": tuple(samples),
+            }
+            raise DivergenceError(
+                f'{reason}. on_divergence="warn" or "ignore" goes on regardless', reason=reason, **facts
+            )
         self.warned = True
         if loop.replicas.rank == 0:
             warnings.warn(reason, stacklevel=2)
@@ -183,7 +204,11 @@ def _sum(parameters: Iterable[nn.Parameter]) -> Tensor:
 def _broken_weights(model: nn.Module) -> str:
     trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
     name = next((name for name, p in trained if not bool(p.isfinite().all())), None)
-    return "the sum of the weights overflows" if name is None else f"the update made weights NaN or infinite (the first is {name})"
+    return (
+        "the sum of the weights overflows"
+        if name is None
+        else f"the update made weights NaN or infinite (the first is {name})"
+    )
 
 
 def _culprits(parts: Sequence[Part], looks: Sequence[Look]) -> dict[str, Any]:

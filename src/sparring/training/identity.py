@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from sparring.delta import DeltaSchedule
+from sparring.losses.delta import DeltaSchedule
 from sparring.training.fingerprint import RANDOM, digest_of, fingerprint
 
 if TYPE_CHECKING:

@@ -20,28 +20,28 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from sparring.checks import check_count
-from sparring.delta import DeltaSchedule, delta_value
-from sparring.linear import LinearLoss
+from sparring.backward.skipper import Skipper
+from sparring.heads.linear import LinearLoss
 from sparring.losses import Loss, list_losses, make_loss
+from sparring.losses.checks import check_count
+from sparring.losses.delta import DeltaSchedule, delta_value
 from sparring.training import batches
-from sparring.training.accumulate import AdaptiveAccumulation, ConstantAccumulation
+from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.divergence import DivergenceError as DivergenceError
 from sparring.training.divergence import DivergenceMonitor
+from sparring.training.presets import Speed, find_speed
 from sparring.training.record import Record, figures_of
 from sparring.training.replicas import Replicas, check_engine
-from sparring.training.revisit import RevisitSampler
+from sparring.training.sampler import RevisitSampler
 from sparring.training.schedules import Schedule, adamw, find_schedule
 from sparring.training.scorecard import Scorecard
-from sparring.training.skip import Skipper
-from sparring.training.speed import Speed, find_speed
 
 try:
     from accelerate import Accelerator
     from accelerate.utils import send_to_device, set_seed, tqdm
 
     from sparring.training import resume
-    from sparring.training.bouts import Bouts
+    from sparring.training.batch_step import Bouts
 except ImportError as error:
     raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
 
@@ -67,7 +67,9 @@ class Loop:
     """
 
     model: nn.Module
-    loss: Loss | LinearLoss | str  # one of ours, or its name; a LinearLoss on a layer of the model's takes the features forward returns
+    loss: (
+        Loss | LinearLoss | str
+    )  # one of ours, or its name; a LinearLoss on a layer of the model's takes the features forward returns
     data: Any  # a map-style data set; samples are dicts with "labels", or tuples ending in the target
     _: KW_ONLY
     batch_size: int = 32
@@ -84,20 +86,30 @@ class Loop:
     collate: Callable[[list[Any]], Any] | None = None
     workers: int = 0
     max_grad_norm: float | None = 1.0
-    on_divergence: str = "raise"  # a NaN or infinite loss, gradient or weight: raise a DivergenceError, warn once, or ignore
+    on_divergence: str = (
+        "raise"  # a NaN or infinite loss, gradient or weight: raise a DivergenceError, warn once, or ignore
+    )
     evaluate: Callable[[nn.Module], dict[str, float] | float] | None = None
-    eval_every: int | None = None  # planned batches; None: at the end of every epoch. The end of the run is always looked at
+    eval_every: int | None = (
+        None  # planned batches; None: at the end of every epoch. The end of the run is always looked at
+    )
     metric: str | None = None  # of those evaluate returns: the first
     greater_is_better: bool = True
     patience: int | None = None  # evaluations without a better metric before the run stops
     load_best: bool = False  # end with the weights of the best evaluation
     folder: str | Path | None = None  # for checkpoints
     save_every: int | None = None  # planned batches; None: at the end of every epoch
-    save_seconds: float | None = None  # save after so long, too: on one process, and no more than a twentieth of the time
-    resume: bool | str = True  # from the folder's checkpoint; "anyway": although settings or data have changed since
+    save_seconds: float | None = (
+        None  # save after so long, too: on one process, and no more than a twentieth of the time
+    )
+    resume: bool | str = (
+        True  # from the folder's checkpoint; "anyway": although settings or data have changed since
+    )
     seed: int = 0
     log: Callable[[dict[str, Any]], None] | None = None  # gets every record
-    log_step: Callable[[dict[str, Any]], None] | None = None  # gets one for every optimizer step: samples and loss are this process's own
+    log_step: Callable[[dict[str, Any]], None] | None = (
+        None  # gets one for every optimizer step: samples and loss are this process's own
+    )
     progress: bool | None = None  # a bar; None: on a terminal
     accelerator: Accelerator | None = None
 
@@ -108,7 +120,9 @@ class Loop:
                 check_count(name, getattr(self, name))
         self.objective = make_loss(self.loss) if isinstance(self.loss, str) else self.loss
         if not isinstance(self.objective, (Loss, LinearLoss)):
-            raise ValueError(f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}")
+            raise ValueError(
+                f"loss must be one of ours or a name ({', '.join(list_losses())}), got {type(self.loss).__name__}"
+            )
         if isinstance(self.objective, LinearLoss):
             check_layer(self.objective.linear, self.model)
         if self.resume not in (True, False, resume.ANYWAY):
@@ -127,10 +141,19 @@ class Loop:
         self.card = self.scorecard if isinstance(self.scorecard, Scorecard) else resting
         self.card.check_for(len(self.data), self.model)
         self.sampler = RevisitSampler(
-            self.card, self.batch_size, lengths=self.lengths, seed=self.seed, rank=self.replicas.rank, world_size=self.replicas.size
+            self.card,
+            self.batch_size,
+            lengths=self.lengths,
+            seed=self.seed,
+            rank=self.replicas.rank,
+            world_size=self.replicas.size,
         )
         self.total_steps = self.epochs * self.sampler.n_planned
-        self.windows = ConstantAccumulation(self.accumulation) if isinstance(self.accumulation, int) else self.accumulation
+        self.windows = (
+            ConstantAccumulation(self.accumulation)
+            if isinstance(self.accumulation, int)
+            else self.accumulation
+        )
         self.record = Record()
         self.bouts = Bouts(self)
         self.monitor = DivergenceMonitor(self, self.on_divergence)
@@ -164,7 +187,9 @@ class Loop:
         self.identity: dict[str, Any] = {}  # what the result depends on
         resume.begin(self)
         visible = self.progress if self.progress is not None else sys.stderr.isatty()
-        self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=not visible, desc="training", unit="batch")
+        self.bar = tqdm(
+            total=self.total_steps, initial=self.n_done, disable=not visible, desc="training", unit="batch"
+        )
         try:
             while not self.record.done:
                 self._epoch()
@@ -182,10 +207,16 @@ class Loop:
             self.sampler.set_epoch(self.sampler.epoch + 1)
             self.record.begin(self.sampler.epoch, **self.card.counts())
         self.model.train()
-        generator = torch.Generator().manual_seed(self.seed + self.sampler.epoch)  # workers' seeds; leaves the global one alone
+        generator = torch.Generator().manual_seed(
+            self.seed + self.sampler.epoch
+        )  # workers' seeds; leaves the global one alone
         start = self.sampler.position
         loader = DataLoader(
-            self.samples, batch_sampler=self.sampler, collate_fn=self.bouts.collate, num_workers=self.workers, generator=generator
+            self.samples,
+            batch_sampler=self.sampler,
+            collate_fn=self.bouts.collate,
+            num_workers=self.workers,
+            generator=generator,
         )
         self.clock = clock()
         for position, batch in enumerate(loader if len(self.sampler) else (), start):
@@ -266,7 +297,9 @@ class Loop:
             self._evaluate()
         if self.record.done:
             self._report()
-        overdue = self.save_seconds is not None and self.replicas.size == 1 and time.perf_counter() >= self.save_due
+        overdue = (
+            self.save_seconds is not None and self.replicas.size == 1 and time.perf_counter() >= self.save_due
+        )
         if self.record.done or self.stopping or overdue or self._crossed(self.save_every):
             self._save(position)
         if self.stopping:
@@ -300,9 +333,19 @@ class Loop:
         name = self.metric or next(iter(figures))
         if name not in figures:
             raise ValueError(f'evaluate returned {", ".join(figures)}, but metric is "{name}"')
-        entry = {"step": self.n_done, "epoch": self.sampler.epoch, "seconds": self.record.totals["seconds"], **figures}
-        if self.record.evaluated(entry, figures[name] if self.greater_is_better else -figures[name]) and self.load_best:
-            self.best = {name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()}
+        entry = {
+            "step": self.n_done,
+            "epoch": self.sampler.epoch,
+            "seconds": self.record.totals["seconds"],
+            **figures,
+        }
+        if (
+            self.record.evaluated(entry, figures[name] if self.greater_is_better else -figures[name])
+            and self.load_best
+        ):
+            self.best = {
+                name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()
+            }
         self._say(entry)
         self.monitor.evaluation(figures, name)
         self.record.done = self.patience is not None and self.record.since_best() >= self.patience
@@ -310,7 +353,12 @@ class Loop:
     def _report(self) -> None:
         """The epoch so far, over all processes."""
         self._say(
-            self.record.end(self.replicas.sum, delta=self.delta(), accumulation=self.windows.steps, lr=self.lr_schedule.get_last_lr()[0])
+            self.record.end(
+                self.replicas.sum,
+                delta=self.delta(),
+                accumulation=self.windows.steps,
+                lr=self.lr_schedule.get_last_lr()[0],
+            )
         )
 
     def _say(self, entry: dict[str, Any]) -> None:
@@ -323,7 +371,11 @@ def _adapted(preset: Speed, loss: Loss | LinearLoss) -> Loss | LinearLoss:
     if not isinstance(loss, LinearLoss):
         return preset.adapted(loss)
     own = preset.adapted(loss.loss)
-    return loss if own is loss.loss else LinearLoss.on(loss.linear, own, impl=loss.impl, chunk_rows=loss.chunk_rows)
+    return (
+        loss
+        if own is loss.loss
+        else LinearLoss.on(loss.linear, own, impl=loss.impl, chunk_rows=loss.chunk_rows)
+    )
 
 
 def check_layer(layer: nn.Linear, model: nn.Module) -> None:

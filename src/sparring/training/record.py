@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sparring.training.skip import Counts, Look, Pass
+from sparring.backward.skipper import Counts, Look, Pass
 
 SHARED = ("n_forward", "n_backward", "n_rows", "n_won", "mass", "loss")  # every process has its part
 COUNTS = (*SHARED, "n_updates", "seconds", "cpu_seconds")
@@ -62,7 +62,11 @@ class Record:
         """Close a window: its samples and its mean loss. Without an update: one in which nobody fought."""
         self._add(n_updates=n_updates)
         window, self.window = self.window, _zero()
-        return {"loss": window["loss"] / (window["mass"] or 1), "n_forward": window["n_forward"], "n_backward": window["n_backward"]}
+        return {
+            "loss": window["loss"] / (window["mass"] or 1),
+            "n_forward": window["n_forward"],
+            "n_backward": window["n_backward"],
+        }
 
     def end(self, total: Callable[[Sequence[float]], list[float]], **facts: Any) -> dict[str, Any]:
         """Close an epoch; ``total`` sums counts over the processes, each of which saw its part."""
@@ -77,13 +81,18 @@ class Record:
     def evaluated(self, entry: dict[str, Any], value: float) -> bool:
         """Whether it is the best so far; ``value`` grows with quality."""
         best = self.best
-        entry["value"], entry["best"] = value, not math.isnan(value) and (best is None or value > best["value"])
+        entry["value"], entry["best"] = (
+            value,
+            not math.isnan(value) and (best is None or value > best["value"]),
+        )
         self.evaluations.append(entry)
         return bool(entry["best"])
 
     def since_best(self) -> int:
         """Evaluations since the best one."""
-        return next((i for i, entry in enumerate(reversed(self.evaluations)) if entry["best"]), len(self.evaluations))
+        return next(
+            (i for i, entry in enumerate(reversed(self.evaluations)) if entry["best"]), len(self.evaluations)
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,5 +107,7 @@ def figures_of(found: Any) -> dict[str, float]:
     if isinstance(found, (int, float, Tensor)):
         return {"metric": float(found)}
     if not isinstance(found, dict) or not found:
-        raise ValueError(f'evaluate must return a number, or numbers by name such as {{"accuracy": 0.9}}; got {found!r}')
+        raise ValueError(
+            f'evaluate must return a number, or numbers by name such as {{"accuracy": 0.9}}; got {found!r}'
+        )
     return {name: float(value) for name, value in found.items()}

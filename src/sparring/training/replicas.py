@@ -31,14 +31,18 @@ class Replicas:
         if not self.many:
             return
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        present = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32, device=self.device)
+        present = torch.tensor(
+            [parameter.grad is not None for parameter in trained], dtype=torch.int32, device=self.device
+        )
         dist.all_reduce(present, op=dist.ReduceOp.MAX)
         by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
         for parameter, somewhere in zip(trained, present.tolist(), strict=True):
             if somewhere:
                 by_dtype.setdefault(parameter.dtype, []).append(parameter)
         if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in trained):
-            raise ValueError("sparse gradients cannot be summed over processes here; use nn.Embedding(sparse=False), or one process")
+            raise ValueError(
+                "sparse gradients cannot be summed over processes here; use nn.Embedding(sparse=False), or one process"
+            )
         for group in by_dtype.values():
             flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in group])
             dist.all_reduce(flat)
@@ -71,6 +75,10 @@ class Replicas:
 def check_engine(accelerator: Any) -> None:
     """Whether Replicas can work beside this Accelerator."""
     if accelerator.gradient_accumulation_steps != 1:
-        raise ValueError("leave the Accelerator's gradient_accumulation_steps at 1; the loop has accumulation= for that")
+        raise ValueError(
+            "leave the Accelerator's gradient_accumulation_steps at 1; the loop has accumulation= for that"
+        )
     if accelerator.distributed_type.value in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
-        raise ValueError(f"the loop keeps a whole model on every process; {accelerator.distributed_type.value} does not")
+        raise ValueError(
+            f"the loop keeps a whole model on every process; {accelerator.distributed_type.value} does not"
+        )

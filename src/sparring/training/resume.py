@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparring.delta import DeltaSchedule
 from sparring.files import CheckpointWarning
+from sparring.losses.delta import DeltaSchedule
 from sparring.training import checkpoint
 from sparring.training.identity import UNCHANGEABLE, differences, identity
 

@@ -31,7 +31,9 @@ def adamw(model: nn.Module, lr: float, weight_decay: float = 0.01) -> AdamW:
 
 def _warmed(total_steps: int, warmup: float, after: Callable[[float], float]) -> Callable[[int], float]:
     up = max(1, round(warmup * total_steps))
-    return lambda step: (step + 1) / up if step < up else after(min(1.0, (step - up) / max(1, total_steps - up)))
+    return lambda step: (
+        (step + 1) / up if step < up else after(min(1.0, (step - up) / max(1, total_steps - up)))
+    )
 
 
 def linear_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
@@ -41,7 +43,9 @@ def linear_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARM
 
 def cosine_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
     """Up over a first share of the steps, then down to 0 along half a cosine."""
-    return LambdaLR(optimizer, _warmed(total_steps, warmup, lambda done: 0.5 + 0.5 * math.cos(math.pi * done)))
+    return LambdaLR(
+        optimizer, _warmed(total_steps, warmup, lambda done: 0.5 + 0.5 * math.cos(math.pi * done))
+    )
 
 
 def constant_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
@@ -49,7 +53,11 @@ def constant_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WA
     return LambdaLR(optimizer, _warmed(total_steps, warmup, lambda _: 1.0))
 
 
-SCHEDULES: dict[str, Schedule] = {"linear": linear_schedule, "cosine": cosine_schedule, "constant": constant_schedule}
+SCHEDULES: dict[str, Schedule] = {
+    "linear": linear_schedule,
+    "cosine": cosine_schedule,
+    "constant": constant_schedule,
+}
 
 
 def find_schedule(schedule: Schedule | str) -> Schedule:
@@ -57,5 +65,7 @@ def find_schedule(schedule: Schedule | str) -> Schedule:
     if not isinstance(schedule, str):
         return schedule
     if schedule not in SCHEDULES:
-        raise ValueError(f'no schedule named "{schedule}"; known: {", ".join(SCHEDULES)}, or a function of optimizer and steps')
+        raise ValueError(
+            f'no schedule named "{schedule}"; known: {", ".join(SCHEDULES)}, or a function of optimizer and steps'
+        )
     return SCHEDULES[schedule]

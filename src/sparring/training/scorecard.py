@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sparring.checks import check_count, check_range
-from sparring.rows import RowLosses
-from sparring.training.skip import Look, has_batch_norm
+from sparring.backward.skipper import Look, has_batch_norm
+from sparring.losses.checks import check_count, check_range
+from sparring.losses.rows import RowLosses
 
 FIGHT, CHECK, REST = 0, 1, 2
 NEVER = -1
@@ -43,7 +43,14 @@ class Scorecard:
     """
 
     def __init__(
-        self, n_samples: int, *, check: bool = False, max_rest: int = 2, spare: float = 0.1, earn: int = 1, narrow: int = 0
+        self,
+        n_samples: int,
+        *,
+        check: bool = False,
+        max_rest: int = 2,
+        spare: float = 0.1,
+        earn: int = 1,
+        narrow: int = 0,
     ) -> None:
         self.n_samples = check_count("n_samples", n_samples)
         self.check = check
@@ -55,14 +62,18 @@ class Scorecard:
         self.margin = torch.full((n_samples,), torch.nan)  # when last looked at
         self.won = torch.zeros(n_samples, dtype=torch.bool)  # when last looked at
         self.streak = torch.zeros(n_samples, dtype=torch.int32)  # looks in a row at which it was won
-        self.eased = torch.zeros(n_samples, dtype=torch.int32)  # of them the latest in a row with margin to spare
+        self.eased = torch.zeros(
+            n_samples, dtype=torch.int32
+        )  # of them the latest in a row with margin to spare
         self.seen = torch.full((n_samples,), NEVER, dtype=torch.int32)  # epoch of the last look
         self.due = torch.zeros(n_samples, dtype=torch.int32)  # epoch of the next
 
     def check_for(self, n_samples: int, model: nn.Module) -> None:
         """Whether it can be used with this data and this model."""
         if self.check and has_batch_norm(model):
-            raise ValueError("checks let lost samples fight by themselves, whose statistics BatchNorm would take; use check=False")
+            raise ValueError(
+                "checks let lost samples fight by themselves, whose statistics BatchNorm would take; use check=False"
+            )
         if self.n_samples != n_samples:
             raise ValueError(f"the scorecard is for {self.n_samples} samples, the data set has {n_samples}")
 
@@ -113,9 +124,13 @@ class Scorecard:
 
     def _check(self, index: Tensor, won: Tensor, margin: Tensor) -> None:
         if not index.shape == won.shape == margin.shape:
-            raise ValueError(f"index, won and margin must agree, got {tuple(index.shape)}, {tuple(won.shape)} and {tuple(margin.shape)}")
+            raise ValueError(
+                f"index, won and margin must agree, got {tuple(index.shape)}, {tuple(won.shape)} and {tuple(margin.shape)}"
+            )
         if len(index) and not 0 <= int(index.min()) <= int(index.max()) < self.n_samples:
-            raise ValueError(f"sample {int(index.max())} is not one of the scorecard's {self.n_samples}; is it made for this data set?")
+            raise ValueError(
+                f"sample {int(index.max())} is not one of the scorecard's {self.n_samples}; is it made for this data set?"
+            )
 
     def counts(self) -> dict[str, int]:
         """How many fight, are checked and rest in this epoch."""
@@ -141,7 +156,9 @@ class Scorecard:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if len(state["margin"]) != self.n_samples:
-            raise ValueError(f"this scorecard has {self.n_samples} samples, the saved one {len(state['margin'])}: other data")
+            raise ValueError(
+                f"this scorecard has {self.n_samples} samples, the saved one {len(state['margin'])}: other data"
+            )
         self.epoch = state["epoch"]
         for name in self._tensors:
             getattr(self, name).copy_(state[name])

@@ -1,0 +1,5 @@
+"""The ``sparring`` command."""
+
+from sparring.cli.app import main
+
+__all__ = ["main"]

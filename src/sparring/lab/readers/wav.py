@@ -1,0 +1,51 @@
+"""WAV files to 16-bit samples, and the bounds of their sample rate."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparring.lab.task import Sample
+
+RATES = (1_000, 384_000)  # samples a second: a telephone has 8,000, the finest studio converters 384,000
+
+
+def read_wav(path: Path) -> Sample:
+    """One channel, the mean of all: 16-bit samples, and how many a second. A `ValueError` where it is no such sound."""
+    from scipy.io import wavfile
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of chunks that are not sound
+        rate, sound = wavfile.read(path)
+    if not len(sound):
+        raise ValueError("no sound in it")
+    return {"audio": sixteen_bits(sound), "rate": check_rate(rate)}
+
+
+def check_rate(rate: Any) -> int:
+    """A sample rate that sound can have."""
+    low, high = RATES
+    if not isinstance(rate, int) or isinstance(rate, bool) or not low <= rate <= high:
+        raise ValueError(f"expected {low:,} to {high:,} samples a second, got {rate!r:.40}")
+    return rate
+
+
+def sixteen_bits(sound: Any) -> Tensor:
+    """Samples (n,) or (n, channels) of 8 bits without a sign, of more bits with one, or numbers between -1 and 1."""
+    import numpy as np
+
+    values = np.asarray(sound)
+    if values.dtype == np.uint8:
+        values = (values.astype(np.float64) - 128) / 128
+    elif values.dtype.kind == "i":
+        values = values.astype(np.float64) / np.iinfo(values.dtype).max
+    elif values.dtype.kind != "f":
+        raise ValueError(f"expected samples of uint8, int16, int32 or floating point, got {values.dtype}")
+    values = values.mean(1) if values.ndim > 1 else values
+    if not np.isfinite(values).all():
+        raise ValueError("numbers in it are not finite")
+    return torch.from_numpy((np.clip(values, -1, 1) * 32767).round().astype(np.int16))

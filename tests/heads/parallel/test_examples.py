@@ -1,0 +1,36 @@
+"""The example of data-parallel training, started as its first lines say; test_faults.py starts the other one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.heads.parallel.launch import ENVIRONMENT, ROOT, torchrun
+
+ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+
+
+def start(command: list[str], folder: Path) -> str:
+    environment = {**ENVIRONMENT, "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("launch", "engine"), [(torchrun(2), "loop"), (ACCELERATE, "trainer")], ids=["torchrun", "accelerate"]
+)
+def test_ddp(launch: list[str], engine: str, tmp_path: Path) -> None:
+    out = start(
+        [*launch, str(ROOT / "examples" / "ddp.py"), "--samples", "200", "--epochs", "1", "--with", engine],
+        tmp_path,
+    )
+    told = re.findall(r"rank (\d) of 2: dev accuracy (\S+)%, weights (\S+)", out)
+    assert sorted(rank for rank, *_ in told) == ["0", "1"]
+    assert told[0][1:] == told[1][1:]

@@ -1,0 +1,234 @@
+"""Folders of images and sounds, arrays, and their publishers' own forms."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.io import wavfile
+
+from sparring.lab.datasets import DataError, Where, get_task
+from sparring.lab.datasets.media.cifar100 import _Arrays, _samples
+from sparring.lab.readers.arrays import kind_of, read_image
+from sparring.lab.readers.wav import sixteen_bits
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.plan import open_task
+from tests.lab.data import REAL, tone
+
+
+def image(path: Path, colour: str, size: tuple[int, int] = (20, 10)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path)
+
+
+def folder_of_images(root: Path, n: int = 12) -> Path:
+    for colour in ("red", "blue"):
+        for i in range(n):
+            image(
+                root / colour / f"{i}.png",
+                f"#{'ff' if colour == 'red' else '00'}{i:02x}{'ff' if colour == 'blue' else '00'}",
+            )
+    return root
+
+
+def opened(target: Path, **settings: Any) -> Any:
+    return open_task(Config(str(target), **settings))
+
+
+def test_a_folder_of_images_is_split_by_class(tmp_path: Path) -> None:
+    task, data = opened(folder_of_images(tmp_path / "mine"))
+    assert (task.name, task.kind, task.settings["augment"]) == ("mine", "image", "crop")
+    assert (len(data.train), len(data.dev), len(data.test)) == (20, 2, 2)
+    assert sorted(sample["label"] for sample in data.test) == ["blue", "red"]
+    assert data.train[0]["image"].shape == (3, 64, 64)
+    assert any("24 files in 2 folders" in note for note in data.notes)
+    assert opened(tmp_path / "mine", image_size=16)[1].train[0]["image"].shape == (3, 16, 16)
+
+
+def test_parts_as_given(tmp_path: Path) -> None:
+    for part, n in (("train", 6), ("val", 3), ("test", 2)):
+        folder_of_images(tmp_path / part, n)
+    _, data = opened(tmp_path)
+    assert (len(data.train), len(data.dev), len(data.test)) == (12, 6, 4)
+
+
+def test_what_cannot_be_read_is_named_and_counted(tmp_path: Path) -> None:
+    root = folder_of_images(tmp_path)
+    (root / "red" / "torn.png").write_bytes((root / "red" / "0.png").read_bytes()[:40])
+    (root / "blue" / "text.jpg").write_text("no image")
+    (root / "red" / "notes.txt").write_text("left alone")
+    (root / ".hidden").mkdir()
+    _, data = opened(root)
+    (note,) = [note for note in data.notes if "could not be read" in note]
+    assert note.startswith("2 file(s)")
+    assert "blue/text.jpg (" in note
+    assert "red/torn.png (" in note
+    assert len(data.train) + len(data.dev) + len(data.test) == 24
+
+
+def test_images_are_cut_to_squares_whatever_their_form(tmp_path: Path) -> None:
+    wide = Image.new("RGB", (40, 20), "red")
+    wide.paste((0, 0, 255), (10, 0, 30, 20))  # the middle is blue
+    for name, made in {
+        "a.png": wide,
+        "b.bmp": wide,
+        "c.png": wide.convert("P"),
+        "d.png": wide.convert("RGBA"),
+        "e.tif": wide,
+    }.items():
+        made.save(tmp_path / name)
+        found = read_image(tmp_path / name, 8)["image"]
+        assert found.dtype == torch.uint8
+        assert found[:, 4, 4].tolist() == [0, 0, 255], name
+        assert found[0].max() < 40, name
+
+
+def test_one_class_or_none(tmp_path: Path) -> None:
+    image(tmp_path / "one" / "only" / "1.png", "red")
+    with pytest.raises(DataError, match="at least 2 classes are needed, got only"):
+        opened(tmp_path / "one")
+    image(tmp_path / "flat" / "1.png", "red")
+    with pytest.raises(DataError, match="expected a folder for each class"):
+        opened(tmp_path / "flat")
+
+
+def folder_of_sounds(root: Path) -> Path:
+    for pitch in (300, 900):
+        (root / str(pitch)).mkdir(parents=True)
+        for i in range(8):
+            wavfile.write(root / str(pitch) / f"{i}.wav", 8000, tone(pitch, 0.1 + i / 100).numpy())
+    return root
+
+
+def test_a_folder_of_sounds(tmp_path: Path) -> None:
+    root = folder_of_sounds(tmp_path)
+    (root / "300" / "torn.wav").write_bytes(b"RIFF")
+    wavfile.write(root / "300" / "empty.wav", 8000, np.zeros(0, dtype=np.int16))
+    task, data = opened(root)
+    assert (task.kind, data.labels, data.train[0]["rate"]) == ("audio", ["300", "900"], 8000)
+    assert any(note.startswith("2 file(s) could not be read") for note in data.notes)
+    assert data.train[0]["audio"].dtype == torch.int16
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "float32", "stereo"])
+def test_every_form_of_wav_is_the_same_sound(dtype: str, tmp_path: Path) -> None:
+    wave = np.sin(np.arange(400) / 9) * 0.5
+    values = {
+        "uint8": (wave * 128 + 128).astype(np.uint8),
+        "int16": (wave * 32767).astype(np.int16),
+        "int32": (wave * (2**31 - 1)).astype(np.int32),
+        "float32": wave.astype(np.float32),
+        "stereo": np.stack([wave * 2, np.zeros(400)], 1).astype(np.float32),
+    }[dtype]
+    wavfile.write(tmp_path / "a.wav", 8000, values)
+    found = sixteen_bits(wavfile.read(tmp_path / "a.wav")[1])
+    assert np.abs(found.numpy() / 32767 - wave).max() < (0.01 if dtype == "uint8" else 1e-4)
+
+
+def test_arrays(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "train.npz",
+        images=np.arange(360, dtype=np.uint8).reshape(10, 6, 6),
+        labels=np.arange(10) % 2,
+    )
+    np.savez(tmp_path / "test.npz", images=np.ones((4, 6, 6), np.uint8), labels=np.arange(4) % 2)
+    (tmp_path / "meta.json").write_text(json.dumps({"label_names": ["no", "yes"]}))
+    assert kind_of(tmp_path) == "image"
+    _, data = opened(tmp_path)
+    assert data.labels == ["no", "yes"]
+    assert data.train[0]["image"].shape == (1, 6, 6)
+    np.savez(tmp_path / "test.npz", images=np.ones((4, 6, 6), np.uint8), labels=np.full(4, 7))
+    with pytest.raises(
+        DataError, match=r"test\.npz: label 7 of sample 0 has no name in meta\.json, which has 2"
+    ):
+        opened(tmp_path)
+    np.savez(tmp_path / "test.npz", images=np.ones((4, 6, 6), np.uint8), labels=np.arange(3))
+    with pytest.raises(DataError, match="4 samples, but 3 labels"):
+        opened(tmp_path)
+    (tmp_path / "test.npz").write_bytes(b"no arrays")
+    with pytest.raises(DataError, match=r"test\.npz: not to be read as arrays"):
+        opened(tmp_path)
+
+
+def test_the_publishers_cifar(tmp_path: Path) -> None:
+    """Pickles as the archive has them, packed and unpacked."""
+    pixels = np.arange(4 * 3072, dtype=np.int64).reshape(4, 3072).astype(np.uint8)
+    parts = {
+        part: {b"data": pixels, b"fine_labels": [0, 1, 1, 0], b"coarse_labels": [0] * 4}
+        for part in ("train", "test")
+    }
+    content = {**parts, "meta": {b"fine_label_names": [b"apple", b"bear"], b"coarse_label_names": [b"x"]}}
+    root = tmp_path / "cifar100"
+    root.mkdir()
+    with tarfile.open(root / "cifar-100-python.tar.gz", "w:gz") as archive:
+        for name, value in content.items():
+            raw = pickle.dumps(value, protocol=2)
+            info = tarfile.TarInfo(f"cifar-100-python/{name}")
+            info.size = len(raw)
+            archive.addfile(info, io.BytesIO(raw))
+    packed = get_task("cifar100").load(Where(tmp_path, hub=False))
+    with tarfile.open(root / "cifar-100-python.tar.gz") as archive:
+        archive.extractall(root, filter="data")
+    (root / "cifar-100-python.tar.gz").unlink()
+    unpacked = get_task("cifar100").load(Where(tmp_path, hub=False))
+    for data in (packed, unpacked):
+        assert (len(data.test), data.labels) == (4, ["apple", "bear"])
+        assert torch.equal(data.test[1]["image"], torch.from_numpy(pixels[1].reshape(3, 32, 32)))
+        assert [sample["label"] for sample in data.test] == ["apple", "bear", "bear", "apple"]
+
+
+def test_a_pickle_as_python_2_wrote_it() -> None:
+    """The publisher's own: byte strings everywhere, opcode by opcode."""
+    pixels = bytes(i % 251 for i in range(3072))
+    raw = (
+        b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+        b"(K\x01K\x01M\x00\x0c\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNN"
+        b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T\x00\x0c\x00\x00"
+        + pixels
+        + b"tbU\x0bfine_labels]K\x01au."
+    )
+    (sample,) = _samples(_Arrays(io.BytesIO(raw), encoding="bytes").load(), ["apple", "bear"])
+    assert sample["label"] == "bear"
+    assert bytes(sample["image"].flatten().tolist()) == pixels
+
+
+def test_a_pickle_that_would_run_something_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(pickle.UnpicklingError, match="it wants to run"):
+        _Arrays(io.BytesIO(pickle.dumps(Path("x")))).load()
+    root = tmp_path / "cifar100"
+    root.mkdir()
+    for name in ("train", "test", "meta"):
+        (root / name).write_bytes(pickle.dumps({b"fine_label_names": Path("x")}))
+    with pytest.raises(DataError, match="not the publisher's pickles: it wants to run"):
+        get_task("cifar100").load(Where(tmp_path, hub=False))
+
+
+def test_the_publishers_spoken_digits(tmp_path: Path) -> None:
+    root = tmp_path / "fsdd" / "recordings"
+    root.mkdir(parents=True)
+    for digit in range(2):
+        for index in (0, 4, 5, 9, 10, 49):
+            wavfile.write(root / f"{digit}_jackson_{index}.wav", 8000, tone(300, 0.1).numpy())
+    (root / "1_nobody.wav").write_bytes(b"")
+    data = get_task("fsdd").load(Where(tmp_path, hub=False))
+    assert (len(data.train), len(data.dev), len(data.test)) == (4, 4, 4)
+    assert any("1_nobody.wav" in note for note in data.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "n_classes"), [("cifar100", (10000, 1000, 2000), 100), ("fsdd", (2400, 300, 300), 10)]
+)
+def test_the_real_data(name: str, sizes: tuple[int, int, int], n_classes: int) -> None:
+    if not (REAL / name).is_dir():
+        pytest.skip(f"{name} is not in SPARRING_DATA")
+    data = get_task(name).load(Where(REAL, hub=False))
+    assert (len(data.train), len(data.dev), len(data.test)) == sizes
+    assert len(data.labels) == n_classes

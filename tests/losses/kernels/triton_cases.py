@@ -1,0 +1,136 @@
+"""What can be asked of Triton kernels without a GPU, each in a process of its own.
+
+TRITON_INTERPRET=1 python -m tests.losses.kernels.triton_cases interpret    runs them on CPU, against the torch operations they stand for
+python -m tests.losses.kernels.triton_cases compile                         makes machine code for two kinds of GPU
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.nn.functional as F
+
+from sparring import functional as SF
+from sparring.losses.kernels import margin_softmax as strong
+from sparring.losses.kernels import margin_softmax_triton as strong_triton
+from sparring.losses.kernels.rule import SOFTMAX_RULE, Rule, logit_rule, probability_rule
+
+RULES = [probability_rule(0.3), probability_rule(1.0), probability_rule(0.0), logit_rule(2.0), SOFTMAX_RULE]
+
+
+def chunks(n_classes: int, rule: Rule, dtype: torch.dtype) -> None:
+    """Value, verdict and gradient of rows of every kind: won, lost, ignored, infinite, NaN."""
+    torch.manual_seed(n_classes)
+    wide = 3 * torch.randn(14, n_classes + 3)
+    logits, target = wide[:, :n_classes], torch.randint(n_classes, (14,))  # rows that do not lie end to end
+    logits[torch.arange(4), target[:4]] += torch.tensor([2.0, 4.0, 8.0, 30.0])
+    logits[5, 0], logits[6, 1], logits[7, 0] = torch.inf, -torch.inf, torch.nan
+    logits[9, -1] = 40.0  # the largest in the last block
+    logits[10, :-1] = -torch.inf  # a first block of masked classes
+    logits[11] = -torch.inf
+    logits[12, target[12]] = -torch.inf
+    logits[13] = torch.nan
+    logits = logits.to(dtype)
+    valid = (torch.arange(14) != 8) & (torch.arange(14) != 13)
+    grads = [torch.full(logits.shape, torch.nan) for _ in range(2)]
+    ours = strong_triton.chunk(logits, target, valid, rule, grads[0])
+    theirs = strong.chunk(logits, target, valid, rule, grads[1])
+    assert ours[1].equal(theirs[1])
+    exact = torch.full(logits.shape, torch.nan, dtype=torch.float64)
+    value = strong.chunk(logits.double(), target, valid, rule, exact)[0]
+    for mine, other, true in ((ours[0], theirs[0], value), (*grads, exact)):
+        torch.testing.assert_close(mine, other, equal_nan=True, rtol=1e-5, atol=1e-6)
+        assert mine.isfinite().equal(true.isfinite())
+        fine = true.isfinite()
+        assert (mine - true)[fine].abs().max() <= 2 * (other - true)[fine].abs().max() + 1e-6
+    alone = strong_triton.chunk(logits, target, valid, rule, None)  # without a gradient
+    assert alone[1].equal(ours[1])
+    torch.testing.assert_close(alone[0], ours[0], equal_nan=True)
+
+
+def head(reduction: str, delta: float, dtype: torch.dtype) -> None:
+    """The whole fused head through the kernels."""
+    torch.manual_seed(0)
+    weight, target = torch.randn(70, 6), torch.randint(70, (33,))
+    x = torch.randn(33, 6) + 3 * (torch.arange(33) % 3)[:, None] * weight[target]
+    target[::7] = -100
+    upstream = torch.rand(33) if reduction == "none" else torch.ones(())
+    found = []
+    for fused in (True, False):
+        parameters = [p.to(dtype, copy=True).requires_grad_() for p in (x, weight)]
+        if fused:
+            loss = SF.linear_as_softmax_loss(
+                *parameters, target, delta=delta, reduction=reduction, impl="triton", chunk_rows=8
+            )
+        else:
+            loss = SF.as_softmax_loss(F.linear(*parameters), target, delta=delta, reduction=reduction)
+        found.append([loss, *torch.autograd.grad(loss, parameters, upstream.to(loss.dtype))])
+    for mine, other in zip(*found, strict=True):
+        torch.testing.assert_close(
+            mine, other, **({} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 1e-2})
+        )
+
+
+def interpret() -> None:
+    for n_classes in (2, 5, 300, 5000):  # 5000: more than one block
+        for rule in RULES:
+            chunks(n_classes, rule, torch.float32)
+    chunks(300, RULES[0], torch.bfloat16)
+    for reduction in ("mean", "sum", "none"):
+        head(reduction, 0.3, torch.float32)
+    head("mean", 1.0, torch.float32)
+    head("mean", 0.3, torch.bfloat16)
+
+
+def compile_ahead() -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    row = dict.fromkeys(
+        (
+            "peak_out",
+            "logsum_out",
+            "logp_t_out",
+            "peak_in",
+            "logsum_in",
+            "logp_t_in",
+            "tau_in",
+            "value_out",
+            "grad",
+        ),
+        "*fp32",
+    )
+    known = {
+        **row,
+        "target": "*i64",
+        "valid": "*i8",
+        "active_out": "*i8",
+        "stride": "i32",
+        "grad_stride": "i32",
+        "n_classes": "i32",
+    }
+    constants = {"BLOCK": strong_triton.MAX_BLOCK}
+    for kernel, more in (
+        (strong_triton.statistics_kernel, [{}]),
+        (strong_triton.fight_kernel, [{"WITH_GRAD": True}, {"WITH_GRAD": False}]),
+    ):
+        for logits in ("*fp32", "*bf16"):
+            for extra in more:
+                fixed = {**constants, **extra}
+                signature = {
+                    name: "constexpr" if name in fixed else {**known, "logits": logits}[name]
+                    for name in kernel.arg_names
+                }
+                for capability in (80, 90):
+                    source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)
+                    made = triton.compile(
+                        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 8}
+                    )
+                    assert f"sm_{capability}" in made.asm["ptx"]
+                    assert len(made.asm["cubin"]) > 1000
+
+
+if __name__ == "__main__":
+    {"interpret": interpret, "compile": compile_ahead}[sys.argv[1]]()
