@@ -18,7 +18,7 @@ class CheckpointWarning(UserWarning):
 
 
 @contextmanager
-def written_beside(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield the path to write to. It is renamed to ``path`` at the end, and removed if the block raises."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

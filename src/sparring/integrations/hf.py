@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sparring.files import written_beside
+from sparring.files import atomic_write
 from sparring.integrations.corner import Corner, part_of, take_window
 from sparring.integrations.hf_loss import loss_func, share_of, shifted
 from sparring.integrations.hf_steps import Steps, Window
@@ -302,7 +302,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         state = {**self._identity(), "corner": self.corner.state_dict()}
         if self.rounds is not None:
             state["rounds"] = self.rounds.state_dict()
-        with written_beside(Path(output_dir) / STATE.format(self.args.process_index)) as part:
+        with atomic_write(Path(output_dir) / STATE.format(self.args.process_index)) as part:
             checkpoints.write(part, state)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

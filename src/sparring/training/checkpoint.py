@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from sparring.files import CheckpointWarning, sweep, written_beside
+from sparring.files import CheckpointWarning, atomic_write, sweep
 
 NAME, PREVIOUS, DAMAGED = "checkpoint.pt", "checkpoint-previous.pt", "checkpoint-damaged.pt"
 MARK = b"\nsparring-checkpoint sha256:"
@@ -49,7 +49,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
     The folder must exist: one that was deleted during a run is an error, and not made again half empty.
     """
     try:
-        with written_beside(folder / NAME) as part:
+        with atomic_write(folder / NAME) as part:
             write(part, state)
             if (folder / NAME).exists():
                 os.replace(folder / NAME, folder / PREVIOUS)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import altair as alt
 
-from sparring.files import sweep, written_beside
+from sparring.files import atomic_write, sweep
 from sparring.lab.errors import UserError
 from sparring.lab.runs.records import plain
 
@@ -276,7 +276,7 @@ def save(chart: Any, path: str | Path, *, scale: float = 2.0) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     extra: dict[str, dict[str, Any]] = {".html": {"inline": True}, ".png": {"scale_factor": scale}}
     sweep(path.parent, path.name)
-    with written_beside(path) as part:
+    with atomic_write(path) as part:
         chart.save(str(part), format=form[1:], **extra.get(form, {}))
     return path
 

@@ -26,7 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sparring.files import CheckpointWarning, changed_file, file_digest, file_names, sweep, written_beside
+from sparring.files import CheckpointWarning, atomic_write, changed_file, file_digest, file_names, sweep
 from sparring.lab.errors import UserError
 from sparring.lab.runs.lock import alone as alone
 from sparring.lab.runs.schema import FILES, LINES, WHOLE, check_prediction, is_count, object_of, parse
@@ -51,7 +51,7 @@ def write(path: Path, text: str) -> None:
     """Beside, then renamed: a file is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, path.name)
-    with written_beside(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
