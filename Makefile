@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Python compiles what is imported when it is imported; compiling everything here would double the time of the set-up.
+INSTALL := install -q --no-compile -c constraints.txt
 JOBS ?= 2
 
 TRANSFORMERS ?= 4.57.6
@@ -49,7 +51,7 @@ wheel: $(VENV)/.dev
 	rm -rf dist build
 	$(BIN)/python -m build --wheel --outdir dist . > /dev/null
 	$(PYTHON) -m venv build/empty
-	build/empty/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt dist/*.whl
+	build/empty/bin/python -m pip --disable-pip-version-check $(INSTALL) dist/*.whl
 	cd build && empty/bin/python ../tests/check_wheel.py
 
 bench: $(VENV)/.dev
@@ -60,15 +62,15 @@ bench: $(VENV)/.dev
 $(VENV)/.torch: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ..." if sys.version_info < (3, 10) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt torch
+	$(PIP) $(INSTALL) torch
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.torch pyproject.toml
-	$(PIP) install -q -c constraints.txt -e '.[lab]'
+	$(PIP) $(INSTALL) -e '.[lab]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
-	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	$(PIP) $(INSTALL) -e '.[dev]'
 	@touch $@
 
 clean:
