@@ -1,4 +1,4 @@
-"""What every registered loss owes its user, whatever its equation."""
+"""The contract of every registered loss, whatever its equation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_gradient_and_second_derivative(name: str, settings: dict[str, Any]) -> 
 
 
 @every_case
-def test_rows_tell_a_consistent_story(name: str, settings: dict[str, Any]) -> None:
+def test_rows_are_consistent(name: str, settings: dict[str, Any]) -> None:
     logits, target = batch(name, n_rows=40)
     loss = make(name, settings, reduction="none")
     rows = loss.rows(logits, target)
@@ -62,7 +62,7 @@ def test_reductions(name: str, settings: dict[str, Any]) -> None:
 
 
 @every_case
-def test_rows_do_not_know_of_each_other(name: str, settings: dict[str, Any]) -> None:
+def test_rows_are_independent_of_each_other(name: str, settings: dict[str, Any]) -> None:
     logits, target = batch(name, n_rows=40)
     loss = make(name, settings, reduction="none")
     pick = torch.randperm(40)[:17]
@@ -109,9 +109,15 @@ def test_one_class(name: str, settings: dict[str, Any]) -> None:
     logits = torch.randn(3, 1, requires_grad=True)
     value = make(name, settings)(logits, target)
     value.backward()
-    if not is_multilabel(name):
+    assert logits.grad is not None
+    if is_multilabel(
+        name
+    ):  # no negative label, so there is no margin: log(1 + exp(−o)) of the positive remains
+        scaled = logits.detach() / settings.get("tau", 1)
+        torch.testing.assert_close(value, torch.nn.functional.softplus(-scaled).mean())
+        assert (logits.grad < 0).all()
+    else:
         assert value.item() == 0
-        assert logits.grad is not None
         assert not logits.grad.any()
 
 

@@ -71,7 +71,7 @@ def test_adaptive_holds_the_share_of_a_real_margin_distribution() -> None:
 def test_adaptive_needs_to_see() -> None:
     delta = AdaptiveDelta()
     with pytest.raises(
-        ValueError, match=r"AdaptiveDelta\.step needs what the step's loss returned: rows = loss\.rows"
+        ValueError, match=r"AdaptiveDelta\.step needs the row losses of the step, got None: rows = loss\.rows"
     ):
         delta.step()
     none = torch.zeros(3, dtype=torch.bool)

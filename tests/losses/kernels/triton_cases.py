@@ -12,14 +12,13 @@ import torch
 import torch.nn.functional as F
 
 from sparring import functional as SF
-from sparring.losses.kernels import margin_softmax as strong
-from sparring.losses.kernels import margin_softmax_triton as strong_triton
-from sparring.losses.kernels.rule import SOFTMAX_RULE, Rule, logit_rule, probability_rule
+from sparring.losses.kernels import margin_softmax, margin_softmax_triton
+from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 
 RULES = [probability_rule(0.3), probability_rule(1.0), probability_rule(0.0), logit_rule(2.0), SOFTMAX_RULE]
 
 
-def chunks(n_classes: int, rule: Rule, dtype: torch.dtype) -> None:
+def chunks(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> None:
     """Value, verdict and gradient of rows of every kind: won, lost, ignored, infinite, NaN."""
     torch.manual_seed(n_classes)
     wide = 3 * torch.randn(14, n_classes + 3)
@@ -34,17 +33,17 @@ def chunks(n_classes: int, rule: Rule, dtype: torch.dtype) -> None:
     logits = logits.to(dtype)
     valid = (torch.arange(14) != 8) & (torch.arange(14) != 13)
     grads = [torch.full(logits.shape, torch.nan) for _ in range(2)]
-    ours = strong_triton.chunk(logits, target, valid, rule, grads[0])
-    theirs = strong.chunk(logits, target, valid, rule, grads[1])
+    ours = margin_softmax_triton.chunk(logits, target, valid, rule, grads[0])
+    theirs = margin_softmax.chunk(logits, target, valid, rule, grads[1])
     assert ours[1].equal(theirs[1])
     exact = torch.full(logits.shape, torch.nan, dtype=torch.float64)
-    value = strong.chunk(logits.double(), target, valid, rule, exact)[0]
+    value = margin_softmax.chunk(logits.double(), target, valid, rule, exact)[0]
     for mine, other, true in ((ours[0], theirs[0], value), (*grads, exact)):
         torch.testing.assert_close(mine, other, equal_nan=True, rtol=1e-5, atol=1e-6)
         assert mine.isfinite().equal(true.isfinite())
         fine = true.isfinite()
         assert (mine - true)[fine].abs().max() <= 2 * (other - true)[fine].abs().max() + 1e-6
-    alone = strong_triton.chunk(logits, target, valid, rule, None)  # without a gradient
+    alone = margin_softmax_triton.chunk(logits, target, valid, rule, None)  # without a gradient
     assert alone[1].equal(ours[1])
     torch.testing.assert_close(alone[0], ours[0], equal_nan=True)
 
@@ -111,10 +110,10 @@ def compile_ahead() -> None:
         "grad_stride": "i32",
         "n_classes": "i32",
     }
-    constants = {"BLOCK": strong_triton.MAX_BLOCK}
+    constants = {"BLOCK": margin_softmax_triton.MAX_BLOCK}
     for kernel, more in (
-        (strong_triton.statistics_kernel, [{}]),
-        (strong_triton.fight_kernel, [{"WITH_GRAD": True}, {"WITH_GRAD": False}]),
+        (margin_softmax_triton.statistics_kernel, [{}]),
+        (margin_softmax_triton.loss_kernel, [{"WITH_GRAD": True}, {"WITH_GRAD": False}]),
     ):
         for logits in ("*fp32", "*bf16"):
             for extra in more:
