@@ -10,7 +10,7 @@ from torch import Tensor
 from sparring.heads.linear import linear_loss
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import as_logit_rows, as_softmax, as_softmax_rows
-from sparring.losses.base import RowFunction, class_loss, multilabel_loss
+from sparring.losses.base import class_loss, multilabel_loss
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
 from sparring.losses.entmax import entmax15_rows, sparsemax_rows
 from sparring.losses.multilabel import (
@@ -203,8 +203,9 @@ def linear_softmax_loss(
     chunk_rows: int | None = None,
 ) -> Tensor:
     """`softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
-    tensors = (input, linear_weight, target, linear_bias, weight)
-    return _linear_loss(softmax_rows, *tensors, ignore_index, reduction, impl, chunk_rows)
+    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
+    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    return linear_loss(softmax_rows, input, linear_weight, target, **parameters, **options)
 
 
 def linear_as_softmax_loss(
@@ -221,8 +222,9 @@ def linear_as_softmax_loss(
     chunk_rows: int | None = None,
 ) -> Tensor:
     """`as_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
-    tensors = (input, linear_weight, target, linear_bias, weight)
-    return _linear_loss(as_softmax_rows, *tensors, ignore_index, reduction, impl, chunk_rows, delta=delta)
+    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
+    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    return linear_loss(as_softmax_rows, input, linear_weight, target, delta=delta, **parameters, **options)
 
 
 def linear_sparse_softmax_loss(
@@ -239,8 +241,9 @@ def linear_sparse_softmax_loss(
     chunk_rows: int | None = None,
 ) -> Tensor:
     """`sparse_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
-    tensors = (input, linear_weight, target, linear_bias, weight)
-    return _linear_loss(sparse_softmax_rows, *tensors, ignore_index, reduction, impl, chunk_rows, k=k)
+    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
+    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    return linear_loss(sparse_softmax_rows, input, linear_weight, target, k=k, **parameters, **options)
 
 
 def linear_multilabel_as_softmax_loss(
@@ -256,25 +259,7 @@ def linear_multilabel_as_softmax_loss(
     chunk_rows: int | None = None,
 ) -> Tensor:
     """`multilabel_as_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
-    settings: dict[str, Any] = {"multilabel": True, "delta": delta}
-    tensors = (input, linear_weight, target, linear_bias, None)
+    parameters: dict[str, Any] = {"linear_bias": linear_bias, "ignore_index": ignore_index, "delta": delta}
+    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
     rows = multilabel_as_softmax_rows
-    return _linear_loss(rows, *tensors, ignore_index, reduction, impl, chunk_rows, **settings)
-
-
-def _linear_loss(
-    row_function: RowFunction,
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    linear_bias: Tensor | None,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    impl: str,
-    chunk_rows: int | None,
-    **settings: Any,
-) -> Tensor:
-    settings |= {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
-    settings |= {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
-    return linear_loss(row_function, input, linear_weight, target, **settings)
+    return linear_loss(rows, input, linear_weight, target, multilabel=True, **parameters, **options)

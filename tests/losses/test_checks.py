@@ -77,8 +77,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "probabilities": (
         lambda: loss(LOGITS, LOGITS.softmax(1)),
-        "target holds float32 values in the input's shape (8, 151), expected (8,) class indices. For class "
-        "probabilities use nn.CrossEntropyLoss or target.argmax(1), for 0/1 label rows MultilabelASSoftmaxLoss",
+        "target holds float32 values in the input's shape (8, 151), expected (8,) class indices. "
+        "For class probabilities use nn.CrossEntropyLoss or target.argmax(1), for 0/1 label rows "
+        "MultilabelASSoftmaxLoss",
     ),
     "float target": (
         lambda: loss(LOGITS, TARGET.float()),
@@ -120,7 +121,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "class indices for multi-label": (
         lambda: multilabel(LOGITS, TARGET),
-        "target has shape (8,), expected (8, 151): one 0/1 label per class. For class indices use ASSoftmaxLoss",
+        "target has shape (8,), expected (8, 151): one 0/1 label per class. "
+        "For class indices use ASSoftmaxLoss",
     ),
     "labels out of range": (
         lambda: multilabel(LOGITS, LABELS * 3),

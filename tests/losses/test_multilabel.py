@@ -1,4 +1,4 @@
-"""What the multi-label losses do at the edges."""
+"""Edge cases of the multi-label losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ every_loss = pytest.mark.parametrize("loss", MULTILABEL, ids=lambda loss: loss.n
 
 
 @every_loss
-def test_an_ignored_class_is_as_if_it_were_not_there(loss: sparring.Loss) -> None:
+def test_an_ignored_class_has_no_effect(loss: sparring.Loss) -> None:
     logits, target = torch.randn(20, 6) * 2, (torch.rand(20, 6) < 0.4).float()
     target[:, 2] = -100
     others = [0, 1, 3, 4, 5]
@@ -65,7 +65,7 @@ def test_won_when_the_weakest_positive_leads_the_strongest_negative() -> None:
     target = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0]])
     rows = sparring.MultilabelASSoftmaxLoss(delta=0.3).rows(p.log(), target)
     assert rows.won.tolist() == [True, False]
-    # row 2: 0.6 leads 0.15 by more than 0.3 and is left out; 0.2 leads neither negative by as much, so all else stays
+    # row 2: 0.6 leads 0.15 by more than 0.3 and is out; 0.2 leads no negative by as much: all else stays
     o = p[1].log()
     expected = torch.log1p(o[2].exp() + o[3].exp()) + torch.log1p((-o[1]).exp())
     torch.testing.assert_close(rows.value[1], expected)
@@ -112,12 +112,10 @@ def test_ignore_index_is_honoured_in_every_form(loss: sparring.Loss, ignore_inde
     expected = type(loss)(reduction="none")(logits, target.where(target != ignore_index, -100))
     module = type(loss)(reduction="none", ignore_index=ignore_index)
     function = getattr(sparring.functional, f"{loss.name.replace('-', '_')}_loss")
-    settings = {name: getattr(module, name) for name in module.setting_names}
+    rows = module.row_function(logits, target, ignore_index=ignore_index, **module.settings())
     assert torch.equal(module(logits, target), expected)
     assert torch.equal(function(logits, target, ignore_index, "none"), expected)
-    assert torch.equal(
-        module.row_function(logits, target, ignore_index=ignore_index, **settings).value, expected
-    )
+    assert torch.equal(rows.value, expected)
 
 
 @every_loss
@@ -125,7 +123,7 @@ def test_ignore_index_is_honoured_in_every_form(loss: sparring.Loss, ignore_inde
 def test_an_undefined_label_makes_its_row_nan_where_values_are_not_read(
     loss: sparring.Loss, label: float
 ) -> None:
-    """On CPU the module raises ValueError. Off CPU, in vmap and when compiled it cannot look: the row is NaN."""
+    """On CPU the module raises ValueError. Off CPU, in vmap and when compiled, the row is NaN."""
     logits = torch.randn(3, 6, requires_grad=True)
     target = (torch.rand(3, 6) < 0.4).float()
     target[0] = -100
@@ -133,8 +131,7 @@ def test_an_undefined_label_makes_its_row_nan_where_values_are_not_read(
     with pytest.raises(ValueError, match="expected labels 0, 1 or ignore_index=-100"):
         loss(logits, target)
     none = type(loss)(reduction="none")
-    settings = {name: getattr(none, name) for name in none.setting_names}
-    rows = none.row_function(logits, target, **settings)
+    rows = none.row_function(logits, target, **none.settings())
     assert rows.value.isnan().tolist() == [False, True, False]
     assert rows.valid.tolist() == [False, True, True]
     assert rows.active[1]

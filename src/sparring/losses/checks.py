@@ -173,6 +173,14 @@ def _values_readable(x: Tensor) -> bool:
     return x.is_cpu and x.numel() > 0 and not torch.compiler.is_compiling()
 
 
+def is_known_true(mask: Tensor) -> bool:
+    """Whether all values are true. False if they cannot be read without a device sync."""
+    try:
+        return _values_readable(mask) and bool(mask.all())
+    except RuntimeError:  # inside vmap values cannot be read
+        return False
+
+
 def check_class_values(target: Tensor, n_classes: int, ignore_index: int) -> None:
     """Every index is a class or ignored; checked on CPU only."""
     if not _values_readable(target):

@@ -80,7 +80,7 @@ class DeltaSchedule(nn.Module):
         return self.value
 
     def _at(self, n_steps: int) -> float:
-        raise NotImplementedError
+        return self.value
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"n_steps": self.n_steps, "value": self.value}
@@ -99,9 +99,6 @@ class ConstantDelta(DeltaSchedule):
     def __init__(self, delta: float = DEFAULT_DELTA) -> None:
         super().__init__(delta=delta)
         self.value = _check_delta("delta", delta)
-
-    def _at(self, n_steps: int) -> float:
-        return self.value
 
 
 class WarmupDelta(DeltaSchedule):

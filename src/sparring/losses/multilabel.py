@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparring.losses.base import MultilabelLoss, in_float32, register
-from sparring.losses.checks import check_count, check_positive
+from sparring.losses.checks import check_count, check_positive, is_known_true
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
@@ -21,17 +21,17 @@ class Labels(NamedTuple):
     positive: Tensor  # (N, C) bool: label 1
     negative: Tensor  # (N, C) bool: label 0
     valid: Tensor  # (N,) bool: at least one label is not ignored
-    undefined: Tensor | None  # (N,) bool: a label is neither 0, 1 nor ignore_index; None if that cannot be
+    undefined: Tensor | None  # (N,) bool: a label is neither 0, 1 nor ignore_index; None: no row
 
     @classmethod
     def read(cls, target: Tensor, ignore_index: int) -> "Labels":
         positive = target == 1
         negative = target == 0
+        n_classes = target.shape[1]
         n_counted = (positive | negative).sum(1)
-        if target.dtype == torch.bool:
+        if target.dtype == torch.bool or is_known_true(n_counted == n_classes):
             return cls(positive, negative, n_counted > 0, None)
         n_ignored = (target == ignore_index).sum(1)
-        n_classes = target.shape[1]
         return cls(positive, negative, n_ignored < n_classes, n_counted + n_ignored < n_classes)
 
     def rows(self, logits: Tensor, positive: Tensor, negative: Tensor, active: Tensor) -> RowLosses:
