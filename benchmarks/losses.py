@@ -1,16 +1,19 @@
-"""Forward and backward of every loss against F.cross_entropy, the straightforward masked form, and entmax's own losses.
+"""Time and memory of forward and backward of every loss, relative to F.cross_entropy.
 
     python benchmarks/losses.py                 the whole table, about a quarter of an hour
     python benchmarks/losses.py --quick         AS-Softmax and its rivals only, about a minute
 
-Contestants alternate, the minimum of the repeats counts, and ratios are to F.cross_entropy in the same process; each group of losses has
-one, since what other contestants leave in the allocator changes everybody's time. Rows are set up so
-that a given share is won at delta = 0.3, as training leaves them: a third of the won rows at p_t = 0.6 (their opponents must be looked at),
-the others at 0.9; of the rows not won half at p_t = 0.1 (plain softmax) and half at 0.4 beside one opponent as strong. "untrained" has
-p_t = 1/C everywhere.
+Rivals are the straightforward masked form of AS-Softmax and the losses of the entmax package. Losses are
+called in turn and the minimum of the repeats counts. Each group of losses runs in its own process, next to
+F.cross_entropy, since the state of the allocator affects all times.
 
-Everything is measured twice: with the allocator as it comes, which gives large blocks back to the system and pays page faults for
-them at every call, and with glibc told to keep them. Peak memory is what a call allocates over its inputs, gradient included.
+Rows are built so that a given share is won at delta = 0.3, as in training. A third of the won rows has p_t =
+0.6 (their opponents must be read), the others 0.9. Of the other rows, half have p_t = 0.1 (plain softmax) and
+half 0.4 next to one opponent of the same probability. "untrained" has p_t = 1/C everywhere.
+
+Everything is measured twice: with the default allocator, which returns large blocks to the system and pays
+page faults at every call, and with glibc told to keep them. Peak memory is what a call allocates beyond its
+inputs, including the gradient.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from rich.table import Table
 from torch import Tensor
 
 import sparring
-from sparring.losses.kernels import margin_softmax_cpu as strong_cpu
+from sparring.losses.kernels import margin_softmax_cpu
 
 SHAPES = [(4096, 151), (2048, 5201), (512, 50257)]
 STATES = ["untrained", "0 % won", "50 % won", "90 % won"]
@@ -64,36 +67,36 @@ def make_batch(n_rows: int, n_classes: int, state: str) -> tuple[Tensor, Tensor]
     logits[rows, target] = others + (p_t / (1 - p_t)).log()
     logits[scanned, (target[scanned] + 1) % n_classes] = logits[scanned, target[scanned]]
     won = sparring.ASSoftmaxLoss(DELTA).rows(logits, target).won_share().item()
-    assert abs(won - share) < 0.01, f"meant {share}, made {won}"
+    assert abs(won - share) < 0.01, f"expected a won share of {share}, got {won}"
     return logits, target
 
 
 def masked(logits: Tensor, target: Tensor) -> Tensor:
-    """What one writes first: softmax, compare, fill, cross entropy."""
+    """The straightforward form: softmax, compare, fill, cross entropy."""
     p = logits.detach().softmax(1)
     weak = p.gather(1, target[:, None]) - p > DELTA
     return F.cross_entropy(logits.masked_fill(weak, -torch.inf), target)
 
 
 def contestants(group: str) -> dict[str, Contestant]:
-    """By name; the first is what all are measured against."""
-    found: dict[str, Contestant] = {"F.cross_entropy": F.cross_entropy}
+    """Losses by name. The first one is the reference of all ratios."""
+    losses: dict[str, Contestant] = {"F.cross_entropy": F.cross_entropy}
     if group == "as-softmax":
-        found["masked form"] = masked
-        found["as-softmax"] = sparring.make_loss("as-softmax", delta=DELTA)
+        losses["masked form"] = masked
+        losses["as-softmax"] = sparring.make_loss("as-softmax", delta=DELTA)
     elif group == "entmax":
-        found["entmax package, sparsemax"] = entmax.SparsemaxLoss()
-        found["sparsemax"] = sparring.make_loss("sparsemax")
-        found["entmax package, entmax15"] = entmax.Entmax15Loss(k=None)
-        found["entmax15"] = sparring.make_loss("entmax15")
+        losses["entmax package, sparsemax"] = entmax.SparsemaxLoss()
+        losses["sparsemax"] = sparring.make_loss("sparsemax")
+        losses["entmax package, entmax15"] = entmax.Entmax15Loss(k=None)
+        losses["entmax15"] = sparring.make_loss("entmax15")
     elif group == "multi-label":
-        found |= {
+        losses |= {
             name: _with_label_rows(sparring.make_loss(name))
             for name in sparring.list_losses()
             if name.startswith("multilabel")
         }
     else:
-        found |= {
+        losses |= {
             name: sparring.make_loss(name)
             for name in (
                 "softmax",
@@ -104,7 +107,7 @@ def contestants(group: str) -> dict[str, Contestant]:
                 "as-logit",
             )
         }
-    return found
+    return losses
 
 
 def _with_label_rows(loss: sparring.Loss) -> Contestant:
@@ -124,7 +127,7 @@ def run_once(loss: Contestant, logits: Tensor, target: Tensor) -> float:
 
 def memory_of(loss: Contestant, logits: Tensor, target: Tensor) -> int:
     logits.grad = None
-    strong_cpu.forget_workspace()  # it outlives a call; count it to this one
+    margin_softmax_cpu.forget_workspace()  # else its memory would not be counted
     return peak_memory(lambda: loss(logits, target).backward())
 
 
@@ -167,28 +170,21 @@ def show(results: list[dict[str, Any]], title: str, console: Console) -> None:
     for shape in shapes:
         rows = [r for r in results if tuple(r["shape"]) == shape]
         table = Table(
-            title=f"{shape[0]} x {shape[1]}, {title}: time as a ratio to F.cross_entropy (its own in ms); peak memory"
+            title=f"{shape[0]} x {shape[1]}, {title}: time relative to F.cross_entropy; peak memory"
         )
         table.add_column("loss")
         for state in STATES:
             table.add_column(state, justify="right")
         table.add_column("memory", justify="right")
         for name in dict.fromkeys(r["loss"] for r in rows):
-            mine = {
-                r["state"]: r for r in reversed(rows) if r["loss"] == name
-            }  # F.cross_entropy: of the first group
-            mine = {state: mine[state] for state in STATES}
-            times = [
-                f"{r['ms']:.2f} ms" if name == "F.cross_entropy" else f"{r['ratio']:.2f}x"
-                for r in mine.values()
-            ]
-            worst = max(mine.values(), key=lambda r: r["memory_ratio"])
-            table.add_row(
-                name,
-                *times,
-                f"{worst['memory_mb']:.1f} MB"
-                + ("" if name == "F.cross_entropy" else f" ({worst['memory_ratio']:.2f}x)"),
-            )
+            # F.cross_entropy is in every group: reversed, the first group counts
+            by_state = {r["state"]: r for r in reversed(rows) if r["loss"] == name}
+            is_reference = name == "F.cross_entropy"
+            results_of_loss = [by_state[state] for state in STATES]
+            times = [f"{r['ms']:.2f} ms" if is_reference else f"{r['ratio']:.2f}x" for r in results_of_loss]
+            worst = max(results_of_loss, key=lambda r: r["memory_ratio"])
+            ratio = "" if is_reference else f" ({worst['memory_ratio']:.2f}x)"
+            table.add_row(name, *times, f"{worst['memory_mb']:.1f} MB{ratio}")
         console.print(table)
 
 
@@ -220,13 +216,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse(argv)
     torch.set_num_threads(args.threads)
-    if args.child:  # one group under one allocator: measure, and hand the numbers back
+    if args.child:  # one group with one allocator: print the numbers as JSON
         json.dump(measure(args.child, args.repeats, args.sizes, Console(stderr=True)), sys.stdout)
         return
     console = Console()
     report = provenance(__file__, argv, args.threads)
     for key, title, environment in (
-        ("default", "allocator as it comes", {}),
+        ("default", "default allocator", {}),
         ("keeping", "allocator keeping its blocks", KEEP_BLOCKS),
     ):
         console.print(title)
@@ -234,9 +230,9 @@ def main(argv: list[str]) -> None:
         for group in GROUPS[:1] if args.quick else GROUPS:
             command = [sys.executable, __file__, "--child", group, *argv]
             variables = {**os.environ, "KINETO_LOG_LEVEL": "99", **environment}
-            done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
-            report[key] += json.loads(done.stdout)
-    for key, title in (("default", "allocator as it comes"), ("keeping", "allocator keeping its blocks")):
+            process = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
+            report[key] += json.loads(process.stdout)
+    for key, title in (("default", "default allocator"), ("keeping", "allocator keeping its blocks")):
         show(report[key], title, console)
     write(report, args.out)
     console.print(f"written to {args.out}")

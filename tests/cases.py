@@ -46,8 +46,10 @@ def batch(
     spread: float = 2.0,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Tensor, Tensor]:
-    """Logits and targets with rows of every kind: won, plain and between; an ignored one; multi-label rows without a positive and
-    without a negative."""
+    """Logits and targets with rows of every kind: won, plain, in between and ignored.
+
+    Multi-label targets also have rows without a positive label and without a negative one.
+    """
     logits = torch.randn(n_rows, n_classes, dtype=dtype) * spread
     if is_multilabel(name):
         target = (torch.rand(n_rows, n_classes) < 0.3).long()

@@ -1,6 +1,7 @@
-"""Every equation again, as slow loops over Python floats: the judge of everything fast.
+"""Slow twins of every equation: loops over Python floats that every fast implementation is compared with.
 
-One row at a time: `o` is a list of logits. Nothing here knows of torch, batches, gradients or ignored targets.
+They compute one row at a time, `o` is a list of logits. There are no tensors, batches, gradients or ignored
+rows.
 """
 
 from __future__ import annotations
@@ -120,14 +121,14 @@ def multilabel_as_softmax_kept(
 ) -> tuple[list[int], list[int]]:
     """Eq. 15 to 17."""
     positive, negative = _members(o, labels)
-    seen = positive + negative
-    p = dict(zip(seen, probabilities([o[i] for i in seen]), strict=True)) if seen else {}
     if not positive or not negative:
         return positive, negative
+    members = positive + negative
+    p = dict(zip(members, probabilities([o[i] for i in members]), strict=True))
     weakest, strongest = min(p[t] for t in positive), max(p[i] for i in negative)
-    return [t for t in positive if not p[t] - strongest > delta], [
-        i for i in negative if not weakest - p[i] > delta
-    ]
+    kept_positive = [t for t in positive if not p[t] - strongest > delta]
+    kept_negative = [i for i in negative if not weakest - p[i] > delta]
+    return kept_positive, kept_negative
 
 
 def multilabel_as_softmax(o: list[float], labels: list[int], delta: float) -> float:

@@ -11,32 +11,70 @@ from pathlib import Path
 import pytest
 
 import sparring
-from sparring import losses
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_every_public_name_exists() -> None:
-    assert len(set(sparring.__all__)) == len(sparring.__all__)
+def in_new_process(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+
+def test_every_public_name_resolves() -> None:
+    assert (
+        {"ASSoftmaxLoss", "functional", "skip", "__version__"} <= set(sparring.__all__) <= set(dir(sparring))
+    )
     for name in sparring.__all__:
         assert getattr(sparring, name) is not None
     for name in sparring.functional.__all__:
         assert getattr(sparring.functional, name).__doc__
+    with pytest.raises(AttributeError, match="module 'sparring' has no attribute 'ASSoftmaxLos'"):
+        sparring.ASSoftmaxLos  # noqa: B018
+
+
+FIXED_PATHS = {
+    "sparring.functional": "as_softmax_loss",
+    "sparring.skip": "compact",
+    "sparring.train": "__call__",
+    "sparring.training.loop.train": "__call__",
+    "sparring.parallel": "ClassParallelHead",
+    "sparring.delta": "WarmupDelta",
+    "sparring.losses": "ASSoftmaxLoss",
+}
+
+
+def test_fixed_import_paths() -> None:
+    """Each path works as an attribute after `import sparring` alone, and in `from … import …`."""
+    statements = ["import sparring"]
+    for path, attribute in FIXED_PATHS.items():
+        parent, _, name = path.rpartition(".")
+        statements += [f"{path}.{attribute}", f"from {parent} import {name}", f"{name}.{attribute}"]
+    statements += ["import sparring.integrations.hf, sparring.integrations.lightning"]
+    in_new_process("\n".join(statements))
 
 
 def test_one_stem_in_every_place() -> None:
     for name in sparring.list_losses():
         stem = name.replace("-", "_")
-        assert getattr(losses, f"{stem}_rows") is type(sparring.make_loss(name)).row_function
+        assert type(sparring.make_loss(name)).row_function.__name__ == f"{stem}_rows"
         assert f"{stem}_loss" in sparring.functional.__all__
 
 
-def test_import_brings_torch_and_entmax_only() -> None:
-    code = "import sys, torch, entmax; old = set(sys.modules); import sparring; print(*{m.split('.')[0] for m in set(sys.modules) - old})"
-    new = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert [name for name in new if name not in sys.stdlib_module_names] == ["sparring"]
+def test_what_an_import_and_a_loss_load() -> None:
+    program = """
+import sys, sparring
+assert sparring.__version__ and "torch" not in sys.modules
+import torch, entmax
+before = set(sys.modules)
+sparring.ASSoftmaxLoss()(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
+print(*set(sys.modules) - before)
+sparring.LinearASSoftmaxLoss(4, 6)(torch.randn(3, 4), torch.arange(3)).backward()
+assert "sparring.losses.kernels.margin_softmax_triton" not in sys.modules
+"""
+    modules = in_new_process(program).split()
+    packages = {module.split(".")[0] for module in modules} - sys.stdlib_module_names
+    assert packages == {"sparring"}
+    unneeded = ("sparring.heads", "sparring.backward", "sparring.training", "sparring.functional")
+    assert [module for module in modules if module.startswith(unneeded)] == []
 
 
 def blocks(text: str) -> list[str]:

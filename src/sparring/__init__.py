@@ -1,87 +1,40 @@
-"""Sparring: classification losses that train only against strong opponents, and training that does not pay for what is won."""
+"""Sparring: losses that train only against strong opponents, and training that skips what is already won.
 
-from sparring import functional, skip
-from sparring.heads.linear import (
-    LinearASSoftmaxLoss,
-    LinearLoss,
-    LinearMultilabelASSoftmaxLoss,
-    LinearSoftmaxLoss,
-    LinearSparseSoftmaxLoss,
-)
-from sparring.heads.parallel import ClassParallelHead
-from sparring.losses import (
-    AMSoftmaxLoss,
-    ASLogitLoss,
-    ASSoftmaxLoss,
-    CosineLinear,
-    Entmax15Loss,
-    LabelSmoothingLoss,
-    Loss,
-    MultilabelASSoftmaxLoss,
-    MultilabelSoftmaxLoss,
-    MultilabelSparseSoftmaxLoss,
-    MultilabelTSoftmaxLoss,
-    SoftmaxLoss,
-    SparsemaxLoss,
-    SparseSoftmaxLoss,
-    TSoftmaxLoss,
-    list_losses,
-    make_loss,
-)
-from sparring.losses.as_softmax import as_softmax
-from sparring.losses.delta import (
-    AdaptiveDelta,
-    ConstantDelta,
-    CosineDelta,
-    DeltaSchedule,
-    LinearDelta,
-    WarmupDelta,
-)
-from sparring.losses.diagnostics import kept_classes, margins
-from sparring.losses.rows import RowLosses
-from sparring.training import AdaptiveAccumulation, DivergenceError, RevisitSampler, Scorecard
+Public names are imported on first use: ``import sparring`` itself does not import torch. `__init__.pyi` lists
+the names and their modules, for type checkers and editors as well as for this module.
+"""
+
+import ast
+import importlib
+from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AMSoftmaxLoss",
-    "ASLogitLoss",
-    "ASSoftmaxLoss",
-    "AdaptiveAccumulation",
-    "AdaptiveDelta",
-    "ClassParallelHead",
-    "ConstantDelta",
-    "CosineDelta",
-    "CosineLinear",
-    "DeltaSchedule",
-    "DivergenceError",
-    "Entmax15Loss",
-    "LabelSmoothingLoss",
-    "LinearASSoftmaxLoss",
-    "LinearDelta",
-    "LinearLoss",
-    "LinearMultilabelASSoftmaxLoss",
-    "LinearSoftmaxLoss",
-    "LinearSparseSoftmaxLoss",
-    "Loss",
-    "MultilabelASSoftmaxLoss",
-    "MultilabelSoftmaxLoss",
-    "MultilabelSparseSoftmaxLoss",
-    "MultilabelTSoftmaxLoss",
-    "RevisitSampler",
-    "RowLosses",
-    "Scorecard",
-    "SoftmaxLoss",
-    "SparseSoftmaxLoss",
-    "SparsemaxLoss",
-    "TSoftmaxLoss",
-    "WarmupDelta",
-    "__version__",
-    "as_softmax",
-    "functional",
-    "kept_classes",
-    "list_losses",
-    "make_loss",
-    "margins",
-    "skip",
-]
+
+def _public_names() -> dict[str, str]:
+    """Read name -> module from the imports of `__init__.pyi`."""
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+_MODULE_OF = _public_names()
+
+# `from sparring import *` leaves out subpackages, and `train`, which needs the optional Accelerate
+_NOT_IN_ALL = {"backward", "delta", "heads", "losses", "parallel", "train", "training"}
+__all__ = ["__version__", *sorted(_MODULE_OF.keys() - _NOT_IN_ALL)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'sparring' has no attribute {name!r}")
+    module = _MODULE_OF[name]
+    if module == "sparring":
+        return importlib.import_module(f"sparring.{name}")
+    value = globals()[name] = getattr(importlib.import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | _MODULE_OF.keys())

@@ -1,21 +1,3 @@
 """Schedules of δ: another name of ``sparring.losses.delta``."""
 
-from sparring.losses.delta import (
-    AdaptiveDelta,
-    ConstantDelta,
-    CosineDelta,
-    DeltaSchedule,
-    LinearDelta,
-    WarmupDelta,
-    delta_value,
-)
-
-__all__ = [
-    "AdaptiveDelta",
-    "ConstantDelta",
-    "CosineDelta",
-    "DeltaSchedule",
-    "LinearDelta",
-    "WarmupDelta",
-    "delta_value",
-]
+from sparring.losses.delta import *  # noqa: F403

@@ -1,9 +1,9 @@
-"""The losses as functions: F.cross_entropy's arguments in its order, then each loss's own as keywords.
+"""The losses as functions: the arguments of F.cross_entropy, then the settings of the loss as keywords.
 
-The module of the same stem documents the loss: `as_softmax_loss` is `ASSoftmaxLoss`. Defaults are the module's.
+The module of the same name documents each loss: `ASSoftmaxLoss` for `as_softmax_loss`. Defaults are the same.
 """
 
-from __future__ import annotations
+from typing import Any
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from sparring.heads.linear import linear_loss
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import as_logit_rows, as_softmax, as_softmax_rows
 from sparring.losses.base import class_loss, multilabel_loss
-from sparring.losses.delta import DeltaSchedule
+from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
 from sparring.losses.entmax import entmax15_rows, sparsemax_rows
 from sparring.losses.multilabel import (
     multilabel_as_softmax_rows,
@@ -77,7 +77,7 @@ def label_smoothing_loss(
     *,
     epsilon: float = 0.1,
 ) -> Tensor:
-    """Cross entropy against labels softened by ε/(n−1) (paper A.3; not torch's rule)."""
+    """Cross entropy against labels softened by ε/(n−1) (paper A.3; torch softens by ε/n)."""
     return class_loss(label_smoothing_rows, input, target, weight, ignore_index, reduction, epsilon=epsilon)
 
 
@@ -126,10 +126,9 @@ def am_softmax_loss(
     scale: float = 10.0,
     margin: float = 0.3,
 ) -> Tensor:
-    """Cross entropy after the target gave up a margin (Eq. 21)."""
-    return class_loss(
-        am_softmax_rows, input, target, weight, ignore_index, reduction, scale=scale, margin=margin
-    )
+    """Cross entropy with a margin subtracted from the target's logit (Eq. 21)."""
+    settings = {"scale": scale, "margin": margin}
+    return class_loss(am_softmax_rows, input, target, weight, ignore_index, reduction, **settings)
 
 
 def as_softmax_loss(
@@ -139,7 +138,7 @@ def as_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
     *,
-    delta: float | DeltaSchedule = 0.3,
+    delta: float | DeltaSchedule = DEFAULT_DELTA,
 ) -> Tensor:
     """Cross entropy against strong opponents only (Eq. 6 and 7)."""
     return class_loss(as_softmax_rows, input, target, weight, ignore_index, reduction, delta=delta)
@@ -154,14 +153,14 @@ def as_logit_loss(
     *,
     margin: float = 2.0,
 ) -> Tensor:
-    """Cross entropy against opponents within a margin of logits (Eq. 8)."""
+    """Cross entropy against the opponents within a margin of logits (Eq. 8)."""
     return class_loss(as_logit_rows, input, target, weight, ignore_index, reduction, margin=margin)
 
 
 def multilabel_softmax_loss(
     input: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
-    """Su's multi-label softmax (Eq. 14)."""
+    """Multi-label softmax (Eq. 14; Su 2020)."""
     return multilabel_loss(multilabel_softmax_rows, input, target, ignore_index, reduction)
 
 
@@ -185,7 +184,7 @@ def multilabel_as_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
     *,
-    delta: float | DeltaSchedule = 0.3,
+    delta: float | DeltaSchedule = DEFAULT_DELTA,
 ) -> Tensor:
     """Multi-label AS-Softmax (Eq. 15 to 18)."""
     return multilabel_loss(multilabel_as_softmax_rows, input, target, ignore_index, reduction, delta=delta)
@@ -203,19 +202,10 @@ def linear_softmax_loss(
     impl: str = "auto",
     chunk_rows: int | None = None,
 ) -> Tensor:
-    """`softmax_loss` of input @ linear_weight.T + linear_bias, without holding these logits."""
-    return linear_loss(
-        softmax_rows,
-        input,
-        linear_weight,
-        target,
-        linear_bias=linear_bias,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        impl=impl,
-        chunk_rows=chunk_rows,
-    )
+    """`softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
+    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
+    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    return linear_loss(softmax_rows, input, linear_weight, target, **parameters, **options)
 
 
 def linear_as_softmax_loss(
@@ -227,24 +217,14 @@ def linear_as_softmax_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    delta: float | DeltaSchedule = 0.3,
+    delta: float | DeltaSchedule = DEFAULT_DELTA,
     impl: str = "auto",
     chunk_rows: int | None = None,
 ) -> Tensor:
-    """`as_softmax_loss` of input @ linear_weight.T + linear_bias, without holding these logits; see `LinearASSoftmaxLoss`."""
-    return linear_loss(
-        as_softmax_rows,
-        input,
-        linear_weight,
-        target,
-        linear_bias=linear_bias,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        impl=impl,
-        chunk_rows=chunk_rows,
-        delta=delta,
-    )
+    """`as_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
+    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
+    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    return linear_loss(as_softmax_rows, input, linear_weight, target, delta=delta, **parameters, **options)
 
 
 def linear_sparse_softmax_loss(
@@ -260,20 +240,10 @@ def linear_sparse_softmax_loss(
     impl: str = "auto",
     chunk_rows: int | None = None,
 ) -> Tensor:
-    """`sparse_softmax_loss` of input @ linear_weight.T + linear_bias, without holding these logits."""
-    return linear_loss(
-        sparse_softmax_rows,
-        input,
-        linear_weight,
-        target,
-        linear_bias=linear_bias,
-        weight=weight,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        impl=impl,
-        chunk_rows=chunk_rows,
-        k=k,
-    )
+    """`sparse_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
+    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
+    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    return linear_loss(sparse_softmax_rows, input, linear_weight, target, k=k, **parameters, **options)
 
 
 def linear_multilabel_as_softmax_loss(
@@ -284,21 +254,12 @@ def linear_multilabel_as_softmax_loss(
     linear_bias: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    delta: float | DeltaSchedule = 0.3,
+    delta: float | DeltaSchedule = DEFAULT_DELTA,
     impl: str = "auto",
     chunk_rows: int | None = None,
 ) -> Tensor:
-    """`multilabel_as_softmax_loss` of input @ linear_weight.T + linear_bias, without holding these logits."""
-    return linear_loss(
-        multilabel_as_softmax_rows,
-        input,
-        linear_weight,
-        target,
-        linear_bias=linear_bias,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        multilabel=True,
-        impl=impl,
-        chunk_rows=chunk_rows,
-        delta=delta,
-    )
+    """`multilabel_as_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
+    parameters: dict[str, Any] = {"linear_bias": linear_bias, "ignore_index": ignore_index, "delta": delta}
+    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    rows = multilabel_as_softmax_rows
+    return linear_loss(rows, input, linear_weight, target, multilabel=True, **parameters, **options)

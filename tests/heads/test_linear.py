@@ -268,7 +268,7 @@ X, W, T = torch.randn(4, 5), torch.randn(9, 5), torch.tensor([0, 1, 2, -100])
         (lambda: SF.linear_as_softmax_loss(X, W.T, T), "expected (…, 9) features"),
         (
             lambda: SF.linear_as_softmax_loss(X, W[0], T),
-            "linear_weight must be a (num_classes, in_features) Tensor",
+            "expected (num_classes, in_features)",
         ),
         (lambda: SF.linear_as_softmax_loss(X, W, T[:3]), "target has shape (3,), expected (4,)"),
         (lambda: SF.linear_as_softmax_loss(X, W, T.float()), "expected integer class indices"),
@@ -313,5 +313,5 @@ X, W, T = torch.randn(4, 5), torch.randn(9, 5), torch.tensor([0, 1, 2, -100])
     ],
 )
 def test_errors_say_what_to_do(call: object, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         call()

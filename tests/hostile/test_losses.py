@@ -1,4 +1,4 @@
-"""Random batches of every shape, dtype and layout, with NaN and infinities, over the whole registry against the slow twins.
+"""Random batches of every shape, dtype and layout, with NaN and infinities, compared with the slow twins.
 
 SPARRING_HOSTILE=100 runs a hundred times as many.
 """
@@ -71,7 +71,7 @@ class Trial:
         )
 
     def rows(self) -> list[tuple[list[float], Any]]:
-        """Logits and target of each row, as the loss sees them: float16 exactly, for its arithmetic is float32."""
+        """Logits and target of each row, as the loss sees them (float16 is exact in float32)."""
         class_last = (
             self.logits if is_multilabel(self.name) or self.logits.dim() == 1 else self.logits.movedim(1, -1)
         )
@@ -124,10 +124,10 @@ def _layout(x: Tensor, rng: random.Random) -> Tensor:
     return x
 
 
-def close(found: float, expected: float, tolerance: float) -> bool:
+def close(value: float, expected: float, tolerance: float) -> bool:
     if math.isnan(expected) or math.isinf(expected):
-        return math.isnan(found) if math.isnan(expected) else found == expected
-    return abs(found - expected) <= tolerance * (1 + abs(expected))
+        return math.isnan(value) if math.isnan(expected) else value == expected
+    return abs(value - expected) <= tolerance * (1 + abs(expected))
 
 
 def check_reduction(trial: Trial, value: Tensor, rows: sparring.RowLosses) -> None:
@@ -167,10 +167,10 @@ def test_random_batches_equal_the_slow_twin(index: int, name: str, settings: dic
         for i, (o, target) in enumerate(trial.rows()):
             valid = trial.is_valid(target)
             expected = trial.expected(o, target) if valid else 0.0
-            found, active = rows.value[i].item(), bool(rows.active[i])
-            assert close(found, expected, trial.tolerance()), (seed, trial, i, found, expected)
+            row_loss, active = rows.value[i].item(), bool(rows.active[i])
+            assert close(row_loss, expected, trial.tolerance()), (seed, trial, i, row_loss, expected)
             assert bool(rows.valid[i]) == valid, (seed, trial, i)
-            assert active or found == 0, (seed, trial, i)
+            assert active or row_loss == 0, (seed, trial, i)
             assert valid or not active, (seed, trial, i)
         value = loss(x, trial.target)
         assert value.dtype == x.dtype

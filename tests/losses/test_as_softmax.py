@@ -1,4 +1,4 @@
-"""What the paper says of AS-Softmax."""
+"""Properties of AS-Softmax that the paper states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASE_B = torch.tensor([[0.49, 0.5, 0.004, 0.003, 0.003]]).log()  # wrong: one st
 TARGET = torch.tensor([0])
 
 
-def test_what_the_method_is_for() -> None:
+def test_the_motivating_example() -> None:
     # softmax pushes case A harder, although it is won, than case B, which is lost
     assert F.cross_entropy(CASE_A, TARGET) > F.cross_entropy(CASE_B, TARGET)
     # AS-Softmax leaves A alone and keeps B's one strong opponent

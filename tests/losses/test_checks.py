@@ -1,4 +1,4 @@
-"""Bad input: each a one-line error that says what was expected, what came, and the next move."""
+"""Bad input: an error of one line that says what was expected, what it got, and what to do."""
 
 from __future__ import annotations
 
@@ -30,27 +30,19 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: sparring.ASSoftmaxLoss(float("nan")),
         "delta must lie in [0, 1], got nan (delta=1 is plain softmax)",
     ),
-    "delta text": (
-        lambda: sparring.ASSoftmaxLoss("0.3"),
-        "delta must be a number, got str '0.3' (delta=1 is plain softmax)",
-    ),
     "delta in the function": (
         lambda: functional.as_softmax_loss(LOGITS, TARGET, delta=2),
         "delta must lie in [0, 1], got 2 (delta=1 is plain softmax)",
     ),
     "tau": (lambda: sparring.TSoftmaxLoss(0), "tau must be above 0, got 0"),
     "tau without end": (lambda: sparring.TSoftmaxLoss(float("inf")), "tau must be finite, got inf"),
-    "ignore_index": (
-        lambda: functional.as_softmax_loss(LOGITS, TARGET, ignore_index=None),
-        "ignore_index must be a whole number, got None: -100 where nothing is to be ignored",
-    ),
-    "ignore_index of labels": (
-        lambda: functional.multilabel_softmax_loss(LOGITS, LABELS, ignore_index=2.5),
-        "ignore_index must be a whole number, got 2.5: -100 where nothing is to be ignored",
+    "ignore_index is a label": (
+        lambda: functional.multilabel_softmax_loss(LOGITS, LABELS, ignore_index=1),
+        "ignore_index must differ from the labels 0 and 1, got 1",
     ),
     "labels with a gradient": (
         lambda: multilabel(LOGITS, LABELS.float().requires_grad_()),
-        "target requires a gradient, and labels have none here: target.detach()",
+        "target requires a gradient, expected labels without one: target.detach()",
     ),
     "156 is no -100": (
         lambda: loss(LOGITS, torch.full((8,), 156, dtype=torch.uint8)),
@@ -62,15 +54,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "epsilon": (
         lambda: sparring.LabelSmoothingLoss(1.0),
-        "epsilon must be below 1, got 1: the target would count for nothing",
+        "epsilon must be below 1, got 1: the target class would have weight 0",
     ),
     "k": (
         lambda: sparring.SparseSoftmaxLoss(0),
         "k must be a whole number of at least 1, got 0 (the number of logits to keep)",
-    ),
-    "k float": (
-        lambda: sparring.SparseSoftmaxLoss(2.5),
-        "k must be a whole number of at least 1, got 2.5 (the number of logits to keep)",
     ),
     "scale": (lambda: sparring.AMSoftmaxLoss(scale=-1), "scale must be at least 0, got -1"),
     "margin": (lambda: sparring.ASLogitLoss(-2.0), "margin must be at least 0, got -2.0"),
@@ -84,12 +72,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "label rows": (
         lambda: loss(LOGITS, LABELS),
-        "target has shape (8, 151), expected (8,): one class index per row. For 0/1 label rows use MultilabelASSoftmaxLoss",
+        "target has shape (8, 151), expected (8,): one class index per row. "
+        "For 0/1 label rows use MultilabelASSoftmaxLoss",
     ),
     "probabilities": (
         lambda: loss(LOGITS, LOGITS.softmax(1)),
-        "target holds float32 values in the input's shape (8, 151), expected (8,) class indices. For class probabilities use "
-        "nn.CrossEntropyLoss or target.argmax(1), for 0/1 label rows MultilabelASSoftmaxLoss",
+        "target holds float32 values in the input's shape (8, 151), expected (8,) class indices. "
+        "For class probabilities use nn.CrossEntropyLoss or target.argmax(1), for 0/1 label rows "
+        "MultilabelASSoftmaxLoss",
     ),
     "float target": (
         lambda: loss(LOGITS, TARGET.float()),
@@ -113,8 +103,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "classes last": (
         lambda: loss(torch.randn(4, 6, 5), torch.zeros(4, 6, dtype=torch.long)),
-        "target has shape (4, 6), expected (4, 5): one class index per row. Classes belong in dim 1: logits.movedim(-1, 1), or "
-        "logits.flatten(0, -2) with target.flatten()",
+        "target has shape (4, 6), expected (4, 5): one class index per row. Classes belong in dim 1: "
+        "logits.movedim(-1, 1), or logits.flatten(0, -2) with target.flatten()",
     ),
     "scalar": (
         lambda: loss(torch.tensor(1.0), torch.tensor(0)),
@@ -125,14 +115,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "input has shape (3, 0): no classes in dim 1",
     ),
     "integer logits": (lambda: loss(LABELS, TARGET), "input must be floating-point logits, got int64"),
-    "a list": (lambda: loss(LOGITS, [0] * 8), "target must be a Tensor of class indices, got list"),
     "weight": (
         lambda: sparring.ASSoftmaxLoss(weight=torch.ones(3))(LOGITS, TARGET),
         "weight has shape (3,), expected (151,): one weight per class",
     ),
     "class indices for multi-label": (
         lambda: multilabel(LOGITS, TARGET),
-        "target has shape (8,), expected (8, 151): one 0/1 label per class. For class indices use ASSoftmaxLoss",
+        "target has shape (8,), expected (8, 151): one 0/1 label per class. "
+        "For class indices use ASSoftmaxLoss",
     ),
     "labels out of range": (
         lambda: multilabel(LOGITS, LABELS * 3),
@@ -144,7 +134,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "probabilities of equation 7": (
         lambda: sparring.as_softmax(LOGITS, LABELS),
-        "target has shape (8, 151), expected (8,): one class index per row. For 0/1 label rows use MultilabelASSoftmaxLoss",
+        "target has shape (8, 151), expected (8,): one class index per row. "
+        "For 0/1 label rows use MultilabelASSoftmaxLoss",
     ),
     "name": (
         lambda: sparring.make_loss("as_softmax"),
@@ -160,12 +151,45 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
 }
 
+WRONG_TYPES: dict[str, tuple[Callable[[], Any], str]] = {
+    "delta": (
+        lambda: sparring.ASSoftmaxLoss("0.3"),
+        "delta must be a number, got str '0.3' (delta=1 is plain softmax)",
+    ),
+    "delta bool": (lambda: sparring.ASSoftmaxLoss(True), "delta must be a number, got bool True"),
+    "tau": (lambda: sparring.TSoftmaxLoss(None), "tau must be a number, got NoneType None"),
+    "k": (
+        lambda: sparring.SparseSoftmaxLoss(2.5),
+        "k must be a whole number, got float 2.5 (the number of logits to keep)",
+    ),
+    "ignore_index": (
+        lambda: functional.as_softmax_loss(LOGITS, TARGET, ignore_index=None),
+        "ignore_index must be a whole number, got None: use -100 to ignore nothing",
+    ),
+    "ignore_index of labels": (
+        lambda: functional.multilabel_softmax_loss(LOGITS, LABELS, ignore_index=2.5),
+        "ignore_index must be a whole number, got 2.5: use -100 to ignore nothing",
+    ),
+    "target": (lambda: loss(LOGITS, [0] * 8), "target must be a Tensor of class indices, got list"),
+    "input": (lambda: multilabel([0.0], LABELS), "input must be a Tensor of logits, got list"),
+    "weight": (
+        lambda: functional.softmax_loss(LOGITS, TARGET, weight=[1.0] * 151),
+        "weight must be a Tensor with one number per class, got list",
+    ),
+}
+
 
 @pytest.mark.parametrize(("mistake", "message"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_mistake(mistake: Callable[[], Any], message: str) -> None:
+def test_wrong_value(mistake: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         mistake()
     assert "\n" not in message
+
+
+@pytest.mark.parametrize(("mistake", "message"), WRONG_TYPES.values(), ids=WRONG_TYPES.keys())
+def test_wrong_type(mistake: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+        mistake()
 
 
 def test_values_are_not_looked_at_off_the_cpu() -> None:
@@ -193,6 +217,6 @@ def test_registry_makes_what_it_lists() -> None:
     assert len(sparring.list_losses()) == 13
     for name in sparring.list_losses():
         assert sparring.make_loss(name).name == name
-    made = sparring.make_loss("as-softmax", delta=0.1, reduction="sum")
-    assert isinstance(made, sparring.ASSoftmaxLoss)
-    assert (made.delta, made.reduction) == (0.1, "sum")
+    instance = sparring.make_loss("as-softmax", delta=0.1, reduction="sum")
+    assert isinstance(instance, sparring.ASSoftmaxLoss)
+    assert (instance.delta, instance.reduction) == (0.1, "sum")

@@ -12,11 +12,11 @@ from sparring.losses.delta import DeltaSchedule
 
 def values(delta: DeltaSchedule, n: int) -> list[float]:
     """δ as the first n training steps see it."""
-    seen = []
+    result = []
     for _ in range(n):
-        seen.append(delta.value)
+        result.append(delta.value)
         delta.step()
-    return seen
+    return result
 
 
 def won(share: float, n: int = 100) -> RowLosses:
@@ -68,10 +68,10 @@ def test_adaptive_holds_the_share_of_a_real_margin_distribution() -> None:
     assert delta.value == pytest.approx(margins.quantile(0.7).item(), abs=0.02)
 
 
-def test_adaptive_needs_to_see() -> None:
+def test_adaptive_needs_rows() -> None:
     delta = AdaptiveDelta()
     with pytest.raises(
-        ValueError, match=r"AdaptiveDelta\.step needs what the step's loss returned: rows = loss\.rows"
+        ValueError, match=r"AdaptiveDelta\.step needs the row losses of the step, got None: rows = loss\.rows"
     ):
         delta.step()
     none = torch.zeros(3, dtype=torch.bool)

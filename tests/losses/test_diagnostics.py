@@ -7,7 +7,7 @@ import sparring
 from tests import reference
 
 
-def test_margin_says_who_wins() -> None:
+def test_margin_decides_which_rows_are_won() -> None:
     logits, target = torch.randn(60, 7) * 2, torch.randint(7, (60,))
     margin = sparring.margins(logits, target)
     for o, t, m in zip(logits.tolist(), target.tolist(), margin.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Against the `entmax` package, where it works at all."""
+"""Comparison with the `entmax` package, where that works."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_equals_the_package(ours: type[sparring.Loss], theirs: type[torch.nn.Mod
 
 
 @pytest.mark.parametrize(("ours", "lead"), [(sparring.SparsemaxLoss, 1.0), (sparring.Entmax15Loss, 2.0)])
-def test_won_at_its_own_margin(ours: type[sparring.Loss], lead: float) -> None:
+def test_margin_at_which_a_row_is_won(ours: type[sparring.Loss], lead: float) -> None:
     logits = torch.tensor([[lead + 0.01, 0.0, 0.0], [lead - 0.01, 0.0, -5.0]])
     rows = ours().rows(logits, torch.tensor([0, 0]))
     assert rows.won.tolist() == [True, False]

@@ -1,4 +1,4 @@
-"""What the multi-label losses do at the edges."""
+"""Edge cases of the multi-label losses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ every_loss = pytest.mark.parametrize("loss", MULTILABEL, ids=lambda loss: loss.n
 
 
 @every_loss
-def test_an_ignored_class_is_as_if_it_were_not_there(loss: sparring.Loss) -> None:
+def test_an_ignored_class_has_no_effect(loss: sparring.Loss) -> None:
     logits, target = torch.randn(20, 6) * 2, (torch.rand(20, 6) < 0.4).float()
     target[:, 2] = -100
     others = [0, 1, 3, 4, 5]
@@ -65,7 +65,7 @@ def test_won_when_the_weakest_positive_leads_the_strongest_negative() -> None:
     target = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0]])
     rows = sparring.MultilabelASSoftmaxLoss(delta=0.3).rows(p.log(), target)
     assert rows.won.tolist() == [True, False]
-    # row 2: 0.6 leads 0.15 by more than 0.3 and is left out; 0.2 leads neither negative by as much, so all else stays
+    # row 2: 0.6 leads 0.15 by more than 0.3 and is out; 0.2 leads no negative by as much: all else stays
     o = p[1].log()
     expected = torch.log1p(o[2].exp() + o[3].exp()) + torch.log1p((-o[1]).exp())
     torch.testing.assert_close(rows.value[1], expected)
@@ -101,6 +101,46 @@ def test_sparse_keeps_the_hardest_terms() -> None:
 def test_ignore_index_may_not_be_a_label() -> None:
     with pytest.raises(ValueError, match="ignore_index must differ from the labels 0 and 1, got 1"):
         sparring.MultilabelSoftmaxLoss(ignore_index=1)
-    target = torch.tensor([[1, 255, 0]])
-    value = sparring.MultilabelSoftmaxLoss(ignore_index=255)(torch.zeros(1, 3), target)
-    torch.testing.assert_close(value, 2 * torch.tensor(2.0).log())
+
+
+@every_loss
+@pytest.mark.parametrize("ignore_index", [-100, 2, 255])
+def test_ignore_index_is_honoured_in_every_form(loss: sparring.Loss, ignore_index: int) -> None:
+    logits = torch.randn(8, 6)
+    target = (torch.rand(8, 6) < 0.4).long()
+    target[:, 2] = ignore_index
+    expected = type(loss)(reduction="none")(logits, target.where(target != ignore_index, -100))
+    module = type(loss)(reduction="none", ignore_index=ignore_index)
+    function = getattr(sparring.functional, f"{loss.name.replace('-', '_')}_loss")
+    rows = module.row_function(logits, target, ignore_index=ignore_index, **module.settings())
+    assert torch.equal(module(logits, target), expected)
+    assert torch.equal(function(logits, target, ignore_index, "none"), expected)
+    assert torch.equal(rows.value, expected)
+
+
+@every_loss
+@pytest.mark.parametrize("label", [2, 255, -1, 0.5, torch.nan])
+def test_an_undefined_label_makes_its_row_nan_where_values_are_not_read(
+    loss: sparring.Loss, label: float
+) -> None:
+    """On CPU the module raises ValueError. Off CPU, in vmap and when compiled, the row is NaN."""
+    logits = torch.randn(3, 6, requires_grad=True)
+    target = (torch.rand(3, 6) < 0.4).float()
+    target[0] = -100
+    target[1, 4] = label
+    with pytest.raises(ValueError, match="expected labels 0, 1 or ignore_index=-100"):
+        loss(logits, target)
+    none = type(loss)(reduction="none")
+    rows = none.row_function(logits, target, **none.settings())
+    assert rows.value.isnan().tolist() == [False, True, False]
+    assert rows.valid.tolist() == [False, True, True]
+    assert rows.active[1]
+    (grad,) = torch.autograd.grad(rows.value.sum(), logits)
+    assert grad.isnan().any(1).tolist() == [False, True, False]
+    assert torch.func.vmap(none.__call__)(logits.detach(), target).isnan().tolist() == [False, True, False]
+
+
+def test_an_undefined_label_makes_its_row_nan_when_compiled() -> None:
+    loss = torch.compile(sparring.MultilabelASSoftmaxLoss(reduction="none"), backend="eager", fullgraph=True)
+    assert loss(torch.randn(2, 3), torch.tensor([[1, 0, 2], [1, 0, 0]])).isnan().tolist() == [True, False]
+    torch._dynamo.reset()

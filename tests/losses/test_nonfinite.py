@@ -1,4 +1,4 @@
-"""NaN and infinities: an overflow is never taken for a won row, and what stands in an ignored row reaches nothing."""
+"""NaN and infinities: an overflow never passes for a won row, and an ignored row affects nothing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_infinities_are_those_of_cross_entropy(name: str) -> None:
 
 
 @every_case
-def test_a_masked_class_is_one_that_is_not_there(name: str, settings: dict[str, Any]) -> None:
+def test_a_masked_class_has_no_effect(name: str, settings: dict[str, Any]) -> None:
     if name == "label-smoothing" and settings["epsilon"] > 0:
         pytest.skip("gives every class its share of the label: the loss is inf, as in torch")
     logits, target = batch(name, n_rows=40)
@@ -113,7 +113,7 @@ def test_label_smoothing_with_a_masked_class_is_torchs() -> None:
 
 
 @every_case
-def test_a_masked_target_costs_infinitely_much(name: str, settings: dict[str, Any]) -> None:
+def test_a_masked_target_costs_inf(name: str, settings: dict[str, Any]) -> None:
     if is_multilabel(name):
         value, _ = run(make(name, settings), torch.tensor([[-INF, 0.0]]), torch.tensor([[1, 0]]))
         assert value.isnan()
@@ -149,22 +149,8 @@ def test_an_ignored_row_reaches_nothing(name: str, settings: dict[str, Any], red
     expected = derivatives(logits)
     for poison in (torch.tensor([NAN, INF, -INF, 0.0, 1.0]), torch.tensor([INF, -INF, 0.0, 0.0, 0.0])):
         logits[2] = poison
-        for found, clean in zip(derivatives(logits), expected, strict=True):
-            torch.testing.assert_close(found, clean)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_ignored_row_reaches_nothing_when_compiled(name: str) -> None:
-    logits, target = batch(name)
-    logits[2] = NAN
-    loss = make(name, SETTINGS[name][0])
-    _, expected = run(loss, logits, target)
-    x = logits.clone().requires_grad_()
-    torch.compile(loss, fullgraph=True, backend="aot_eager")(x, target).backward()
-    assert x.grad is not None
-    torch.testing.assert_close(x.grad, expected)
-    assert not x.grad[2].any()
-    torch._dynamo.reset()
+        for derivative, clean in zip(derivatives(logits), expected, strict=True):
+            torch.testing.assert_close(derivative, clean)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if is_multilabel(name)])
@@ -174,8 +160,7 @@ def test_an_ignored_label_of_a_valid_row_reaches_nothing(name: str) -> None:
     expected = run(make(name, settings), logits, target)
     assert target[3, 0] == -100
     logits[3, 0] = NAN
-    for found, clean in zip(run(make(name, settings), logits, target), expected, strict=True):
-        torch.testing.assert_close(found, clean)
+    torch.testing.assert_close(run(make(name, settings), logits, target), expected)
 
 
 @pytest.mark.parametrize("weight", [NAN, INF])
@@ -189,9 +174,7 @@ def test_the_weight_of_another_class_does_not_reach_an_ignored_row(weight: float
 
 
 @every_case
-def test_what_comes_from_above_does_not_reach_a_row_without_a_loss(
-    name: str, settings: dict[str, Any]
-) -> None:
+def test_an_upstream_nan_does_not_reach_a_row_without_a_loss(name: str, settings: dict[str, Any]) -> None:
     logits, target = batch(name, n_rows=40)
     x = logits.requires_grad_()
     loss = make(name, settings, reduction="none")

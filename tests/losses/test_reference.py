@@ -79,12 +79,12 @@ def test_sparse_softmax_any_row(o: list[float], data: st.DataObject, k: int) -> 
 @given(o=st.lists(numbers, min_size=1, max_size=9), data=st.data(), delta=st.floats(0, 1))
 def test_multilabel_as_softmax_any_row(o: list[float], data: st.DataObject, delta: float) -> None:
     labels = data.draw(st.lists(st.sampled_from([0, 1, -100]), min_size=len(o), max_size=len(o)))
-    seen = [i for i, label in enumerate(labels) if label != -100]
-    p = reference.probabilities([o[i] for i in seen])
+    members = [i for i, label in enumerate(labels) if label != -100]
+    p = reference.probabilities([o[i] for i in members])
     pairs = [
         (a, b)
-        for a, i in zip(p, seen, strict=True)
-        for b, j in zip(p, seen, strict=True)
+        for a, i in zip(p, members, strict=True)
+        for b, j in zip(p, members, strict=True)
         if labels[i] == 1 and labels[j] == 0
     ]
     assume(_far_from_every_edge(o, [a - b - delta for a, b in pairs]))
@@ -93,4 +93,4 @@ def test_multilabel_as_softmax_any_row(o: list[float], data: st.DataObject, delt
         reference.multilabel_as_softmax(o, labels, delta), rel=1e-5, abs=1e-6
     )
     assert rows.active.item() == any(reference.multilabel_as_softmax_kept(o, labels, delta))
-    assert rows.valid.item() == bool(seen)
+    assert rows.valid.item() == bool(members)

@@ -1,4 +1,4 @@
-"""Every loss under every way torch has to differentiate: many gradients at once, forward mode, nested, without values."""
+"""Every loss under every way to differentiate: batched gradients, forward mode, nested, fake tensors."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_every_hessian_is_the_plain_one(name: str, settings: dict[str, Any]) -> 
 
 
 @every_case
-def test_a_batch_of_gradients_leaves_the_graph_as_it_was(name: str, settings: dict[str, Any]) -> None:
+def test_a_batch_of_gradients_does_not_change_the_graph(name: str, settings: dict[str, Any]) -> None:
     logits, target = batch(name)
     x = logits.requires_grad_()
     value = make(name, settings)(x, target)
@@ -94,7 +94,7 @@ def test_a_batch_of_gradients_leaves_the_graph_as_it_was(name: str, settings: di
 
 
 @every_case
-def test_fake_tensors_have_no_values_to_look_at(name: str, settings: dict[str, Any]) -> None:
+def test_fake_tensors(name: str, settings: dict[str, Any]) -> None:
     logits, target = batch(name)
     mode = FakeTensorMode()
     x, labels = mode.from_tensor(logits).requires_grad_(), mode.from_tensor(target)

@@ -29,7 +29,7 @@ from sparring.losses.base import (
     valid_targets,
 )
 from sparring.losses.checks import check_count, check_linear_input, under_autocast
-from sparring.losses.delta import DeltaSchedule, delta_value
+from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, delta_value
 from sparring.losses.diagnostics import margins
 from sparring.losses.loss_wrapper import CarriesLoss
 from sparring.losses.multilabel import MultilabelASSoftmaxLoss
@@ -276,7 +276,7 @@ class LinearASSoftmaxLoss(LinearLoss):
         in_features: int,
         num_classes: int,
         bias: bool = True,
-        delta: float | DeltaSchedule = 0.3,
+        delta: float | DeltaSchedule = DEFAULT_DELTA,
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
@@ -314,7 +314,7 @@ class LinearMultilabelASSoftmaxLoss(LinearLoss):
         in_features: int,
         num_classes: int,
         bias: bool = True,
-        delta: float | DeltaSchedule = 0.3,
+        delta: float | DeltaSchedule = DEFAULT_DELTA,
         ignore_index: int = -100,
         reduction: str = "mean",
         **head: Any,

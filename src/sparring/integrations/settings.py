@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from sparring.losses import Loss, make_loss
-from sparring.losses.delta import WarmupDelta
+from sparring.losses.delta import DEFAULT_DELTA, WarmupDelta
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.presets import Speed, find_speed
 from sparring.training.scorecard import Scorecard
@@ -23,7 +23,7 @@ class Settings:
     loss: str | None = field(
         default=None, metadata={"help": "name of a loss; default: as-softmax, or its multi-label form"}
     )
-    delta: float | None = field(default=None, metadata={"help": "δ of AS-Softmax (default 0.3)"})
+    delta: float | None = field(default=None, metadata={"help": f"δ of AS-Softmax (default {DEFAULT_DELTA})"})
     delta_warmup: float = field(
         default=0.0, metadata={"help": "share of the training in which δ is 1, plain softmax"}
     )

@@ -1,6 +1,4 @@
-"""AM-Softmax (Wang et al. 2018): the target has to be ahead by a margin, on logits or on cosines."""
-
-from __future__ import annotations
+"""AM-Softmax (Wang et al. 2018): the target has to lead by a margin, on logits or on cosines."""
 
 import math
 
@@ -17,22 +15,25 @@ from sparring.losses.softmax import softmax_rows
 def am_softmax_rows(
     logits: Tensor, target: Tensor, scale: float, margin: float, ignore_index: int = -100
 ) -> RowLosses:
-    r"""Cross entropy after the target's logit gave up a margin m, all scaled by s.
+    r"""Cross entropy after a margin m is subtracted from the target's logit and all logits are scaled by s.
 
     loss = −log [ exp(s (o_t − m)) / ( exp(s (o_t − m)) + Σ_{j≠t} exp(s o_j) ) ]           (Eq. 21)
     """
     scaled = in_float32(logits) * check_positive("scale", scale)
     index = valid_targets(target, ignore_index)[0][:, None]
-    given_up = torch.full_like(index, -scale * check_range("margin", margin, 0), dtype=scaled.dtype)
-    return softmax_rows(scaled.scatter_add(1, index, given_up), target, ignore_index)
+    penalty = torch.full_like(index, -scale * check_range("margin", margin, 0), dtype=scaled.dtype)
+    return softmax_rows(scaled.scatter_add(1, index, penalty), target, ignore_index)
 
 
 @register("am-softmax", am_softmax_rows, "scale", "margin")
 class AMSoftmaxLoss(ClassLoss):
-    """Additive-margin softmax on the logits it is given (Eq. 21). For the original cosine form, put a `CosineLinear` before it.
+    """Additive-margin softmax on logits (Eq. 21). For its original form on cosines use `CosineLinear` first.
 
-    The paper's (s, m): 10, 0.3 on SST5; 8, 0.35 on Clinc_oos; 5, 0.3 on Conll2003; 1, 0.1 on SIGHAN2015. For cosines 64, 0.35 is
-    usual.
+    Args:
+        scale: s. The paper's (s, m): 10, 0.3 on SST5; 8, 0.35 on Clinc_oos; 5, 0.3 on Conll2003; 1, 0.1 on
+            SIGHAN2015. For cosines 64, 0.35 is usual.
+        margin: m, at least 0.
+        weight, ignore_index, reduction: As in nn.CrossEntropyLoss.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class AMSoftmaxLoss(ClassLoss):
 
 
 class CosineLinear(nn.Module):
-    """A linear head whose logits are cosines between features and class vectors, in [-1, 1]: (…, H) -> (…, C).
+    """A linear layer whose outputs are cosines of features and class vectors: (…, H) -> (…, C) in [-1, 1].
 
     >>> head = CosineLinear(16, 4)
     >>> AMSoftmaxLoss(scale=64, margin=0.35)(head(torch.randn(8, 16)), torch.zeros(8, dtype=torch.long)).shape

@@ -1,14 +1,12 @@
-"""AS-Softmax: in training, only opponents within δ of the target stay in the softmax. And its logit-margin variant."""
-
-from __future__ import annotations
+"""AS-Softmax: during training only opponents within δ of the target stay in the softmax."""
 
 import torch
 from torch import Tensor
 
 from sparring.losses.base import ClassLoss, class_last, register, valid_targets
 from sparring.losses.checks import check_class_input, check_range
-from sparring.losses.delta import DeltaSchedule, check_delta, delta_value
-from sparring.losses.kernels.margin_softmax import strong_log_softmax, strong_rows
+from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
+from sparring.losses.kernels.margin_softmax import margin_log_softmax, margin_softmax_rows
 from sparring.losses.kernels.rule import logit_rule, probability_rule
 from sparring.losses.rows import RowLosses
 
@@ -21,23 +19,31 @@ def as_softmax_rows(
         z_i  = 0  if p_t − p_i > δ  else 1            (Eq. 6, strict)
         loss = log Σ_i z_i exp(o_i) − o_t             (Eq. 7)
 
-    logits (N, C), target (N,) -> N rows. δ = 1 is softmax. p is the softmax over all classes, in float32 at least, and
-    carries no gradient here. The paper writes ≥ in Eq. 5; only > makes δ = 1 plain softmax to the bit.
+    p is the softmax over all classes, in float32 at least, and carries no gradient here. The paper writes ≥
+    in Eq. 5; only > makes δ = 1 plain softmax to the bit.
+    logits (N, C), target (N,) -> N rows. A row is won if no opponent is left.
     """
-    return strong_rows(logits, target, probability_rule(delta_value(delta)), ignore_index)
+    return margin_softmax_rows(logits, target, probability_rule(delta_value(delta)), ignore_index)
 
 
 def as_logit_rows(logits: Tensor, target: Tensor, margin: float, ignore_index: int = -100) -> RowLosses:
-    r"""The paper's AS-variant: the margin is on logits, o_t − o_i > δ' (Eq. 8), instead of on probabilities."""
-    return strong_rows(logits, target, logit_rule(check_range("margin", margin, 0)), ignore_index)
+    r"""The paper's AS-variant: a margin on logits, o_t − o_i > δ' (Eq. 8), instead of on probabilities."""
+    return margin_softmax_rows(logits, target, logit_rule(check_range("margin", margin, 0)), ignore_index)
 
 
 def as_softmax(
-    input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100
+    input: Tensor, target: Tensor, delta: float | DeltaSchedule = DEFAULT_DELTA, ignore_index: int = -100
 ) -> Tensor:
-    r"""The training-time probabilities of Eq. 7: softmax over the target and its strong opponents, 0 for the discarded.
+    r"""Compute the training-time probabilities of Eq. 7: a softmax over the target and its strong opponents.
 
-    Same shapes as `ASSoftmaxLoss`; returns the input's shape. Rows with an ignored target keep their plain softmax.
+    Args:
+        input: Logits, in the shapes of `ASSoftmaxLoss`.
+        target: Class indices. A row with `ignore_index` gets its plain softmax.
+        delta: The margin in [0, 1], or a schedule.
+        ignore_index: The target of rows that are left out.
+
+    Returns:
+        Probabilities in the shape of the input, 0 for discarded classes.
 
     >>> p = torch.tensor([[0.4, 0.15, 0.15, 0.15, 0.15], [0.49, 0.5, 0.004, 0.003, 0.003]])
     >>> as_softmax(p.log(), torch.tensor([0, 0]), delta=0.2)
@@ -47,26 +53,25 @@ def as_softmax(
     check_class_input(input, target, None, ignore_index)
     rows = class_last(input)  # (…, C)
     safe, valid = valid_targets(target.reshape(-1).long(), ignore_index)
-    logq, logp, _ = strong_log_softmax(
-        rows.reshape(-1, rows.shape[-1]), safe, probability_rule(delta_value(delta))
-    )
+    rule = probability_rule(delta_value(delta))
+    logq, logp, _ = margin_log_softmax(rows.reshape(-1, rows.shape[-1]), safe, rule)
     probabilities = torch.where(valid[:, None], logq, logp).exp().to(input.dtype)
     return probabilities.reshape(rows.shape).movedim(-1, min(1, input.dim() - 1))
 
 
 @register("as-softmax", as_softmax_rows, "delta")
 class ASSoftmaxLoss(ClassLoss):
-    """AS-Softmax with cross entropy (Eq. 6 and 7): a drop-in for nn.CrossEntropyLoss.
+    """AS-Softmax with cross entropy (Eq. 6 and 7): a drop-in replacement for nn.CrossEntropyLoss.
 
-    Classes whose probability is more than δ below the target's are left out of the softmax. A sample with no opponent left
-    is won: loss and gradient are exactly 0. `mean` still divides by all valid rows, won ones included.
+    Classes whose probability is more than δ below the target's are left out of the softmax. A sample without
+    an opponent left is won: its loss and gradient are exactly 0. "mean" divides by all valid rows, including
+    won rows.
 
     Args:
-        delta: the margin in [0, 1], or a schedule from `sparring.delta`. 1 is plain softmax; the paper suggests 0.3, more
-            for easy tasks and less for hard ones.
-        weight, ignore_index, reduction: as in nn.CrossEntropyLoss.
-
-    Class probabilities as targets are not defined here: the margin needs one target class.
+        delta: The margin in [0, 1], or a schedule from `sparring.delta`. 1 is plain softmax; the paper
+            suggests 0.3, more for easy tasks and less for hard ones.
+        weight, ignore_index, reduction: As in nn.CrossEntropyLoss. Targets are class indices, not class
+            probabilities: the margin needs one target class.
 
     >>> loss = ASSoftmaxLoss(delta=0.3)
     >>> logits = torch.tensor([[4.0, 0.0, 1.0], [1.0, 0.8, 0.0]], requires_grad=True)
@@ -78,7 +83,7 @@ class ASSoftmaxLoss(ClassLoss):
 
     def __init__(
         self,
-        delta: float | DeltaSchedule = 0.3,
+        delta: float | DeltaSchedule = DEFAULT_DELTA,
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
@@ -89,7 +94,8 @@ class ASSoftmaxLoss(ClassLoss):
 
 @register("as-logit", as_logit_rows, "margin")
 class ASLogitLoss(ClassLoss):
-    """AS-Softmax with its margin on logits (Eq. 8). The margin has no upper end: at about 6 the paper finds it equal to softmax."""
+    """AS-Softmax with a `margin` on logits (Eq. 8), at least 0. From about 6 on, the paper finds it equal to
+    softmax."""
 
     def __init__(
         self,

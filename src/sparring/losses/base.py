@@ -1,7 +1,7 @@
-"""What stands around every loss: checks, shapes, class weights, reduction, the module and the registry.
+"""The code that all losses share: shapes, class weights, reduction, the module base classes and the registry.
 
-A loss file brings a pure row function, ``(N, C) logits, targets -> RowLosses``, and a module class of a few lines. The
-functions here make of it what nn.CrossEntropyLoss makes of log-softmax.
+A loss file adds a pure row function, ``(N, C) logits, targets -> RowLosses``, and a module class of a few
+lines.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sparring.losses.checks import check_class_input, check_multilabel_input, under_autocast
-from sparring.losses.rows import REDUCTIONS, RowLosses
+from sparring.losses.checks import (
+    check_class_input,
+    check_label_ignore_index,
+    check_multilabel_input,
+    under_autocast,
+)
+from sparring.losses.rows import RowLosses, check_reduction
 
 RowFunction = Callable[..., RowLosses]
 
@@ -30,32 +35,32 @@ def in_float32(logits: Tensor) -> Tensor:
 
 
 def in_forward_mode() -> bool:
-    """Whether forward-mode AD is active: `torch.func.jvp`, `jacfwd`, or a dual level of `torch.autograd.forward_ad`.
+    """Whether forward-mode AD is active (`torch.func.jvp`, `jacfwd` or `torch.autograd.forward_ad`).
 
-    The losses then run as differentiable torch operations. An autograd.Function with a `jvp` gives the right first
-    derivative, but a second one that is wrong, without a word from torch, where forward mode is nested in itself.
+    The losses then run as differentiable torch operations: with nested forward mode, torch silently computes
+    a wrong second derivative from an autograd.Function that defines `jvp`.
     """
     return torch.autograd.forward_ad._current_level >= 0
 
 
 def in_autograd_vmap(x: Tensor) -> bool:
-    """Whether x is a batch of gradients under `is_grads_batched`: autograd has a vmap of its own, older than torch.func's."""
+    """Whether x is a batch of gradients under `is_grads_batched`, whose vmap is older than torch.func's."""
     return torch._C._functorch.is_legacy_batchedtensor(x)
 
 
 def in_vmap(x: Tensor) -> bool:
-    """Whether x is a batch of tensors inside of any vmap: nothing can be multiplied by it in place."""
+    """Whether x is a batch of tensors inside any vmap: in-place multiplication by it is not possible."""
     return in_autograd_vmap(x) or torch._C._functorch.is_batchedtensor(x)
 
 
 def valid_targets(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Targets that can be indexed with (0 where ignored), and which rows are valid."""
+    """Return targets that are safe to index with (0 for ignored rows), and the mask of valid rows."""
     valid = target != ignore_index
     return torch.where(valid, target, 0), valid
 
 
 def row_weights(weight: Tensor, target: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
-    """The class weight of each row's target, 0 where the row is ignored, whatever number the weight is."""
+    """Return the class weight of each row's target: 0 for ignored rows, even if a weight is NaN or inf."""
     return torch.where(valid, weight.to(dtype)[target], 0)
 
 
@@ -72,10 +77,11 @@ def class_rows(
     ignore_index: int = -100,
     **settings: Any,
 ) -> RowLosses:
-    """Check and flatten nn.CrossEntropyLoss's shapes, (C,), (N, C) or (N, C, d1, …), to rows in the order of the target."""
+    """Check input in the shapes of nn.CrossEntropyLoss, flatten it to rows, and compute their losses."""
     check_class_input(input, target, weight, ignore_index)
     logits = class_last(input)
-    logits, target = logits.reshape(-1, logits.shape[-1]), target.reshape(-1).long()  # (rows, C), (rows,)
+    logits = logits.reshape(-1, logits.shape[-1])  # (rows, C)
+    target = target.reshape(-1).long()  # (rows,)
     rows = row_function(logits, target, ignore_index=ignore_index, **settings)
     if weight is None:
         return rows
@@ -86,16 +92,14 @@ def class_rows(
 def multilabel_rows(
     row_function: RowFunction, input: Tensor, target: Tensor, ignore_index: int = -100, **settings: Any
 ) -> RowLosses:
-    """Check and flatten (…, C) logits with (…, C) labels to rows."""
+    """Check (…, C) logits and (…, C) labels, flatten them to rows, and compute their losses."""
     check_multilabel_input(input, target, ignore_index)
-    n_classes = input.shape[-1]
-    return row_function(
-        input.reshape(-1, n_classes), target.reshape(-1, n_classes), ignore_index=ignore_index, **settings
-    )
+    logits, labels = (x.reshape(-1, input.shape[-1]) for x in (input, target))
+    return row_function(logits, labels, ignore_index=ignore_index, **settings)
 
 
 def reduce(rows: RowLosses, reduction: str, input: Tensor, shape: torch.Size) -> Tensor:
-    """Reduced loss in the dtype F.cross_entropy would give: float32 under autocast, else the input's."""
+    """Reduce to the dtype of F.cross_entropy: float32 under autocast, else the input's."""
     loss = rows.reduce(reduction).to(at_least_float32(input.dtype) if under_autocast(input) else input.dtype)
     return loss.reshape(shape) if reduction == "none" else loss
 
@@ -126,7 +130,7 @@ def multilabel_loss(
 
 
 class Loss(nn.Module):
-    """A row function with its settings. Subclasses name both; everything else is shared."""
+    """Base class of all losses: a row function with its settings. `register` sets the class attributes."""
 
     name: ClassVar[str]
     row_function: ClassVar[RowFunction]
@@ -134,16 +138,14 @@ class Loss(nn.Module):
 
     def __init__(self, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__()
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}")
         self.ignore_index = ignore_index
-        self.reduction = reduction
+        self.reduction = check_reduction(reduction)
 
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.setting_names}
 
     def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        """The unreduced story: one loss per row, and which rows are valid, won or active."""
+        """Return one loss per row, before reduction, and which rows are valid, won or active."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -153,11 +155,11 @@ class Loss(nn.Module):
 
 
 class ClassLoss(Loss):
-    """Base of the multi-class and token losses: called as nn.CrossEntropyLoss is.
+    """Base class of the multi-class and token losses, with the interface of nn.CrossEntropyLoss.
 
     Shape:
         - input: ``(C,)``, ``(N, C)`` or ``(N, C, d1, …)`` logits
-        - target: ``()``, ``(N,)`` or ``(N, d1, …)`` class indices; ``ignore_index`` is left out
+        - target: ``()``, ``(N,)`` or ``(N, d1, …)`` class indices; rows with ``ignore_index`` are left out
         - output: a scalar, or the target's shape with ``reduction="none"``
     """
 
@@ -170,43 +172,34 @@ class ClassLoss(Loss):
         self.register_buffer("weight", weight)
 
     def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        return class_rows(
-            type(self).row_function, input, target, self.weight, self.ignore_index, **self.settings()
-        )
+        row_function = type(self).row_function
+        return class_rows(row_function, input, target, self.weight, self.ignore_index, **self.settings())
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return class_loss(
-            type(self).row_function,
-            input,
-            target,
-            self.weight,
-            self.ignore_index,
-            self.reduction,
-            **self.settings(),
-        )
+        return reduce(self.rows(input, target), self.reduction, input, target.shape)
 
 
 class MultilabelLoss(Loss):
-    """Base of the multi-label losses.
+    """Base class of the multi-label losses.
 
     Shape:
         - input: ``(…, C)`` logits
-        - target: ``(…, C)`` labels, 0 or 1 in any dtype; ``ignore_index`` entries are left out, as if the class were not there
+        - target: ``(…, C)`` labels, 0 or 1 in any dtype; entries with ``ignore_index`` are left out, as if
+          the class did not exist. Any other label raises ValueError on CPU; elsewhere it makes the row's loss
+          NaN.
         - output: a scalar, or ``(…)`` with ``reduction="none"``. Predict with ``input > 0``.
     """
 
     def __init__(self, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(ignore_index, reduction)
-        if ignore_index in (0, 1):
-            raise ValueError(f"ignore_index must differ from the labels 0 and 1, got {ignore_index}")
+        check_label_ignore_index(ignore_index)
 
     def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        return multilabel_rows(type(self).row_function, input, target, self.ignore_index, **self.settings())
+        row_function = type(self).row_function
+        return multilabel_rows(row_function, input, target, self.ignore_index, **self.settings())
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return multilabel_loss(
-            type(self).row_function, input, target, self.ignore_index, self.reduction, **self.settings()
-        )
+        return reduce(self.rows(input, target), self.reduction, input, target.shape[:-1])
 
 
 _REGISTRY: dict[str, type[Loss]] = {}
@@ -214,10 +207,11 @@ _L = TypeVar("_L", bound=type[Loss])
 
 
 def register(name: str, row_function: RowFunction, *setting_names: str) -> Callable[[_L], _L]:
-    """Class decorator: bind a row function and its settings to a module, and list it under a name."""
+    """Class decorator: give a module its name, row function and settings, and add it to the registry."""
 
     def bind(cls: _L) -> _L:
-        cls.name, cls.setting_names = name, setting_names
+        cls.name = name
+        cls.setting_names = setting_names
         cls.row_function = staticmethod(row_function)
         _REGISTRY[name] = cls
         return cls
@@ -226,12 +220,12 @@ def register(name: str, row_function: RowFunction, *setting_names: str) -> Calla
 
 
 def list_losses() -> list[str]:
-    """The names `make_loss` knows."""
+    """Return the names that `make_loss` accepts."""
     return sorted(_REGISTRY)
 
 
 def find_loss(name: str) -> type[Loss]:
-    """The class registered under a name."""
+    """Return the class registered under a name."""
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name.lower().replace("_", "-"), list_losses(), n=1)
         hint = f'; did you mean "{near[0]}"?' if near else "."
@@ -240,7 +234,18 @@ def find_loss(name: str) -> type[Loss]:
 
 
 def make_loss(name: str, **settings: Any) -> Loss:
-    """A loss by name: ``make_loss("as-softmax", delta=0.3)``."""
+    """Create a loss by name.
+
+    Args:
+        name: One of `list_losses()`.
+        settings: Arguments of the class, such as ``delta``, ``weight`` or ``reduction``.
+
+    Raises:
+        ValueError: The name or a setting is unknown, or a setting is out of its range.
+
+    >>> make_loss("as-softmax", delta=0.2)
+    ASSoftmaxLoss(delta=0.2, ignore_index=-100, reduction='mean')
+    """
     cls = find_loss(name)
     known = list(inspect.signature(cls).parameters)
     if unknown := [key for key in settings if key not in known]:

@@ -1,14 +1,14 @@
-"""Delta schedules: what δ is at each step of training. A loss takes a float or one of these.
+"""Schedules of δ, the margin of AS-Softmax. A loss takes a float or one of these.
 
-A schedule is advanced as a learning-rate schedule is, once per optimizer step:
+A schedule is advanced like a learning-rate schedule, once per optimizer step:
 
     loss = ASSoftmaxLoss(WarmupDelta(0.3, total_steps=1000))
     ...
     optimizer.step()
     loss.delta.step()
 
-It is a module without parameters, so the loss's ``state_dict`` carries its state. `value` is a plain float that changes
-only in `step`: torch.compile recompiles once for it, not at every step.
+It is a module without parameters, so the loss's ``state_dict`` holds its state. `value` is a plain float that
+changes only in `step`: torch.compile recompiles for it once, not at every step.
 """
 
 from __future__ import annotations
@@ -21,27 +21,36 @@ from torch import Tensor, nn
 from sparring.losses.checks import check_count, check_range
 from sparring.losses.rows import RowLosses
 
-SOFTMAX_NOTE = "delta=1 is plain softmax"
-LOW = 0.05  # a margin at all
+__all__ = [
+    "DEFAULT_DELTA",
+    "AdaptiveDelta",
+    "ConstantDelta",
+    "CosineDelta",
+    "DeltaSchedule",
+    "LinearDelta",
+    "WarmupDelta",
+    "delta_value",
+]
+
+DEFAULT_DELTA = 0.3  # what the paper suggests for most tasks
+LOWEST_DELTA = 0.05  # the smallest δ that an adaptive schedule reaches by default
+
+
+def _check_delta(name: str, value: float) -> float:
+    return check_range(name, value, 0, 1, note="delta=1 is plain softmax")
 
 
 def check_delta(delta: float | DeltaSchedule) -> float | DeltaSchedule:
-    if isinstance(delta, DeltaSchedule):
-        return delta
-    return check_range("delta", delta, 0, 1, note=SOFTMAX_NOTE)
+    return delta if isinstance(delta, DeltaSchedule) else _check_delta("delta", delta)
 
 
 def delta_value(delta: float | DeltaSchedule) -> float:
-    """The δ of now: a schedule's value, or the float itself."""
-    return (
-        delta.value
-        if isinstance(delta, DeltaSchedule)
-        else check_range("delta", delta, 0, 1, note=SOFTMAX_NOTE)
-    )
+    """Return the current δ: the value of a schedule, or the float itself."""
+    return delta.value if isinstance(delta, DeltaSchedule) else _check_delta("delta", delta)
 
 
 class DeltaSchedule(nn.Module):
-    """Base class. `value` is the δ of now, in [0, 1]; `step` moves on by one optimizer step."""
+    """Base class of the schedules. `value` is the current δ in [0, 1]; `n_steps` counts calls of `step`."""
 
     value: float
 
@@ -51,23 +60,34 @@ class DeltaSchedule(nn.Module):
         self._settings = settings
 
     def step(self, rows: RowLosses | Tensor | float | None = None) -> float:
-        """One optimizer step is over; `rows` is what its loss returned (only `AdaptiveDelta` looks). Returns the new value."""
+        """Advance by one optimizer step.
+
+        Args:
+            rows: The row losses of the step, or its won share. Only `AdaptiveDelta` reads them.
+
+        Returns:
+            The new value.
+        """
         self.n_steps += 1
         self.value = self._at(self.n_steps)
         return self.value
 
     def settled(self) -> float:
-        """The δ it is about, to judge all of a run by one: its last, or for one that follows training its first."""
+        """Return the δ used for evaluation, so that all evaluations of a run are comparable.
+
+        Scheduled δ: its final value. Adaptive δ: its initial value.
+        """
         return self.value
 
     def _at(self, n_steps: int) -> float:
-        raise NotImplementedError
+        return self.value
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"n_steps": self.n_steps, "value": self.value}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.n_steps, self.value = state["n_steps"], state["value"]
+        self.n_steps = state["n_steps"]
+        self.value = state["value"]
 
     def extra_repr(self) -> str:
         return ", ".join(f"{k}={v}" for k, v in self._settings.items()) + f", value={self.value:.4g}"
@@ -76,29 +96,32 @@ class DeltaSchedule(nn.Module):
 class ConstantDelta(DeltaSchedule):
     """The same δ throughout, as in the paper's main results."""
 
-    def __init__(self, delta: float = 0.3) -> None:
+    def __init__(self, delta: float = DEFAULT_DELTA) -> None:
         super().__init__(delta=delta)
-        self.value = check_range("delta", delta, 0, 1, note=SOFTMAX_NOTE)
-
-    def _at(self, n_steps: int) -> float:
-        return self.value
+        self.value = _check_delta("delta", delta)
 
 
 class WarmupDelta(DeltaSchedule):
-    """δ = 1, plain softmax, for the first `share` of training, then `delta`: a number or another schedule.
+    """δ = 1 (plain softmax) for the first `share` of training, then `delta`.
 
-    The paper's r (A.4): an untrained classifier would discard what it does not know yet. r was 0.15 for Clinc_oos, 0.25 for Conll2003.
-    A schedule under it starts its own steps when the warm-up is over.
+    An untrained classifier would discard opponents that it cannot judge yet. The paper's share r (A.4) is
+    0.15 for Clinc_oos and 0.25 for Conll2003.
+
+    Args:
+        delta: The δ after warm-up: a number, or a schedule that starts when the warm-up ends.
+        total_steps: The number of optimizer steps of the whole training.
+        share: The part of them that is warm-up, in [0, 1].
 
     >>> delta = WarmupDelta(0.3, total_steps=4, share=0.5)
     >>> [delta.value] + [delta.step() for _ in range(3)]
     [1.0, 1.0, 0.3, 0.3]
     """
 
-    def __init__(self, delta: float | DeltaSchedule = 0.3, *, total_steps: int, share: float = 0.15) -> None:
-        super().__init__(
-            total_steps=check_count("total_steps", total_steps), share=check_range("share", share, 0, 1)
-        )
+    def __init__(
+        self, delta: float | DeltaSchedule = DEFAULT_DELTA, *, total_steps: int, share: float = 0.15
+    ) -> None:
+        check_count("total_steps", total_steps)
+        super().__init__(total_steps=total_steps, share=check_range("share", share, 0, 1))
         self.after = delta if isinstance(delta, DeltaSchedule) else ConstantDelta(delta)
         self.n_warmup = math.ceil(share * total_steps)
         self.value = 1.0 if self.n_warmup else self.after.value
@@ -115,17 +138,17 @@ class WarmupDelta(DeltaSchedule):
 
 
 class LinearDelta(DeltaSchedule):
-    """δ from `start` to `end` along a line over `total_steps`, `end` after that.
+    """δ from `start` to `end` in a straight line over `total_steps`, and `end` after that.
 
     >>> delta = LinearDelta(1.0, 0.2, total_steps=4)
     >>> [round(delta.step(), 2) for _ in range(5)]
     [0.8, 0.6, 0.4, 0.2, 0.2]
     """
 
-    def __init__(self, start: float = 1.0, end: float = 0.3, *, total_steps: int) -> None:
+    def __init__(self, start: float = 1.0, end: float = DEFAULT_DELTA, *, total_steps: int) -> None:
         super().__init__(start=start, end=end, total_steps=check_count("total_steps", total_steps))
-        self.start = self.value = check_range("start", start, 0, 1, note=SOFTMAX_NOTE)
-        self.end = check_range("end", end, 0, 1, note=SOFTMAX_NOTE)
+        self.start = self.value = _check_delta("start", start)
+        self.end = _check_delta("end", end)
         self.total_steps = total_steps
 
     def _at(self, n_steps: int) -> float:
@@ -148,22 +171,26 @@ class CosineDelta(LinearDelta):
 
 
 class AdaptiveDelta(DeltaSchedule):
-    r"""δ that follows training: up while more than `won` of the rows are won, down while fewer are.
+    r"""δ that follows training: it rises while more than `won` of the rows are won, and falls while fewer
+    are.
 
         δ ← clip(δ + rate · (won share − won), low, high)
 
-    The paper fixes δ and finds by search that easy tasks want a larger one and hard tasks a smaller one (its section 4.5); it
-    leaves choosing it to future work. The won share is what tells the two apart while training: where much is won, a larger
-    margin keeps samples in the fight; where little is won, a smaller one lets the easy ones go.
+    The paper fixes δ, finds by search that easy tasks want a larger one (section 4.5), and leaves choosing it
+    to future work. The won share tells easy tasks from hard ones during training.
 
     Args:
         start: δ at the first step.
-        won: the share of won rows to hold, in [0, 1]. Larger is faster and asks less of each sample.
-        rate: how far δ moves a step when the share is off by 1. At 0.01, a share off by a half moves δ by 0.1 in 20 steps.
-        low, high: where δ may go. `low` above 0 keeps a margin at all; `high` below 1 keeps it a sparse softmax.
+        won: The share of won rows to aim at, in [0, 1]. A larger share is faster and demands less of each
+            sample.
+        rate: The change of δ per step if the share is off by 1. At 0.01, a share off by a half moves δ by 0.1
+            in 20 steps.
+        low: The smallest δ. Above 0, some margin always remains.
+        high: The largest δ. Below 1, the softmax always remains sparse.
 
-    `step` takes the step's RowLosses, or the won share itself (under data parallelism: averaged over the ranks, so that
-    they keep the same δ). Reading the share waits for the device once a step.
+    `step` needs the row losses of the step, or the won share itself: under data parallelism, average it over
+    the ranks so that they keep the same δ. Reading the share from row losses syncs with the device once per
+    step.
 
     >>> delta = AdaptiveDelta(0.3, won=0.5, rate=0.1)
     >>> delta.step(1.0), delta.step(0.0)
@@ -171,25 +198,30 @@ class AdaptiveDelta(DeltaSchedule):
     """
 
     def __init__(
-        self, start: float = 0.3, *, won: float = 0.5, rate: float = 0.01, low: float = LOW, high: float = 0.9
+        self,
+        start: float = DEFAULT_DELTA,
+        *,
+        won: float = 0.5,
+        rate: float = 0.01,
+        low: float = LOWEST_DELTA,
+        high: float = 0.9,
     ) -> None:
         super().__init__(start=start, won=won, rate=rate, low=low, high=high)
-        self.low, self.high = (
-            check_range("low", low, 0, 1),
-            check_range("high", high, low, 1, note="at least low"),
-        )
+        self.low = check_range("low", low, 0, 1)
+        self.high = check_range("high", high, low, 1, note="at least low")
         self.value = check_range("start", start, low, high, note="between low and high")
-        self.won, self.rate = check_range("won", won, 0, 1), check_range("rate", rate, 0, 1)
+        self.won = check_range("won", won, 0, 1)
+        self.rate = check_range("rate", rate, 0, 1)
 
     @classmethod
     def below(cls, delta: float) -> AdaptiveDelta:
-        """One that starts at ``delta``, gives way while fewer than half of the rows are won, and never exceeds it: for speed.
+        """Return a schedule that starts at `delta` and never exceeds it, to train faster.
 
         >>> delta = AdaptiveDelta.below(0.3)
         >>> round(delta.step(0.0), 3), delta.step(1.0), delta.step(1.0)
         (0.295, 0.3, 0.3)
         """
-        return cls(delta, low=min(LOW, delta), high=delta)
+        return cls(delta, low=min(LOWEST_DELTA, delta), high=delta)
 
     def settled(self) -> float:
         return self._settings["start"]
@@ -197,14 +229,14 @@ class AdaptiveDelta(DeltaSchedule):
     def step(self, rows: RowLosses | Tensor | float | None = None) -> float:
         if rows is None:
             raise ValueError(
-                "AdaptiveDelta.step needs what the step's loss returned: rows = loss.rows(input, target), then loss.delta.step(rows)"
+                "AdaptiveDelta.step needs the row losses of the step, got None: "
+                "rows = loss.rows(input, target), then loss.delta.step(rows)"
             )
         if isinstance(rows, RowLosses) and not rows.valid.any():
-            return self.value  # nothing was seen
-        share = float(rows.won_share() if isinstance(rows, RowLosses) else rows)
-        self.n_steps += 1
-        self.value = min(
-            max(self.value + self.rate * (check_range("won share", share, 0, 1) - self.won), self.low),
-            self.high,
+            return self.value
+        share = check_range(
+            "won share", float(rows.won_share() if isinstance(rows, RowLosses) else rows), 0, 1
         )
+        self.n_steps += 1
+        self.value = min(max(self.value + self.rate * (share - self.won), self.low), self.high)
         return self.value

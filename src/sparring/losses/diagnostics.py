@@ -1,28 +1,35 @@
-"""What training looks like from inside: margins and opponents left, from logits and targets alone.
+"""Diagnostics of training from logits and targets alone: margins, and the number of opponents left.
 
-The third figure, the won share, is already in what a loss returns: ``loss.rows(input, target).won_share()``.
-Nothing here carries a gradient. Class losses and multi-label losses are told apart by the target's shape.
+The won share is part of what a loss returns: ``loss.rows(input, target).won_share()``. Nothing here carries a
+gradient. A target of the input's shape holds the labels of a multi-label task, any other target holds class
+indices.
 """
-
-from __future__ import annotations
 
 import torch
 from torch import Tensor
 
 from sparring.losses.base import class_last, in_float32, valid_targets
 from sparring.losses.checks import check_class_input, check_multilabel_input
-from sparring.losses.delta import DeltaSchedule, delta_value
-from sparring.losses.kernels.margin_softmax import strong_log_softmax
+from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, delta_value
+from sparring.losses.kernels.margin_softmax import margin_log_softmax
 from sparring.losses.kernels.rule import probability_rule
-from sparring.losses.multilabel import strong_labels
+from sparring.losses.multilabel import labels_within_margin
 
 
 @torch.no_grad()
 def margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
-    r"""The paper's p_margin: p_t − max_{i≠t} p_i of each row, above 0 where the prediction is right.
+    r"""Compute the margin p_t − max_{i≠t} p_i of each row: above 0 if the prediction is right.
 
-    Multi-label rows (a target of the input's shape): min over the positives − max over the negatives. NaN where a row is
-    ignored or has no margin. Same shape as the row losses; a row of AS-Softmax is won where its margin exceeds δ.
+    A row of AS-Softmax is won if its margin exceeds δ. The margin of a multi-label row is the smallest
+    probability of a positive label minus the largest of a negative one.
+
+    Args:
+        input: Logits, in the shapes of `ASSoftmaxLoss` or `MultilabelASSoftmaxLoss`.
+        target: Class indices, or 0/1 labels in the input's shape.
+        ignore_index: The target, or label, that is left out.
+
+    Returns:
+        Margins in the shape of the row losses. NaN if a row is ignored or has no margin.
 
     >>> p = torch.tensor([[0.4, 0.15, 0.15, 0.15, 0.15], [0.49, 0.5, 0.004, 0.003, 0.003]])
     >>> margins(p.log(), torch.tensor([0, 0]))
@@ -46,12 +53,20 @@ def margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
 
 @torch.no_grad()
 def kept_classes(
-    input: Tensor, target: Tensor, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100
+    input: Tensor, target: Tensor, delta: float | DeltaSchedule = DEFAULT_DELTA, ignore_index: int = -100
 ) -> Tensor:
-    """How many classes AS-Softmax keeps in each row: the target and its strong opponents (1 when won, 0 when ignored).
-    A row with NaN or +inf is decided by nothing: it keeps all.
+    """Count the classes that AS-Softmax keeps in each row: the target and its strong opponents.
 
-    Multi-label rows: the members left in the two sums of Eq. 18 (0 when won).
+    Args:
+        input: Logits, in the shapes of `ASSoftmaxLoss` or `MultilabelASSoftmaxLoss`.
+        target: Class indices, or 0/1 labels in the input's shape.
+        delta: The margin in [0, 1], or a schedule.
+        ignore_index: The target, or label, that is left out.
+
+    Returns:
+        Counts in the shape of the row losses: 1 if a row is won, 0 if it is ignored, and all classes if it
+        holds NaN or +inf. For multi-label rows, the number of terms in the two sums of Eq. 18: 0 if the row
+        is won.
 
     >>> p = torch.tensor([[0.4, 0.15, 0.15, 0.15, 0.15], [0.49, 0.5, 0.004, 0.003, 0.003]])
     >>> kept_classes(p.log(), torch.tensor([0, 0]), delta=0.2)
@@ -59,14 +74,12 @@ def kept_classes(
     """
     if target.shape == input.shape and input.dim() > 0:
         check_multilabel_input(input, target, ignore_index)
-        shape = (-1, input.shape[-1])
-        labels = target.reshape(shape)
-        positive, negative = strong_labels(in_float32(input).reshape(shape), labels == 1, labels == 0, delta)
+        logits, labels = (x.reshape(-1, input.shape[-1]) for x in (in_float32(input), target))
+        positive, negative = labels_within_margin(logits, labels == 1, labels == 0, delta)
         return (positive | negative).sum(1).reshape(input.shape[:-1])
     check_class_input(input, target, None, ignore_index)
     rows = class_last(input)  # (…, C)
     safe, valid = valid_targets(target.long(), ignore_index)
-    _, logp, tau = strong_log_softmax(
-        rows.reshape(-1, rows.shape[-1]), safe.reshape(-1), probability_rule(delta_value(delta))
-    )
-    return (logp.shape[1] - (logp < tau).sum(1)).reshape(target.shape) * valid  # a row of NaN keeps all
+    rule = probability_rule(delta_value(delta))
+    _, logp, tau = margin_log_softmax(rows.reshape(-1, rows.shape[-1]), safe.reshape(-1), rule)
+    return (logp.shape[1] - (logp < tau).sum(1)).reshape(target.shape) * valid

@@ -1,10 +1,9 @@
-"""Sparsemax and 1.5-entmax with their Fenchel-Young losses, on the `entmax` package, called as nn.CrossEntropyLoss is.
+"""Sparsemax and 1.5-entmax with their Fenchel-Young losses, based on the `entmax` package.
 
-The package finds the projection. What it lacks for a drop-in stands here: ignored rows, N-d input, float32 for half
-precision, NaN and infinities, second derivatives, forward-mode AD, torch.func, torch.compile and FakeTensor.
+The package computes the projection. This module adds the interface of nn.CrossEntropyLoss: ignored rows, N-d
+input, float32 arithmetic for half precision, NaN and infinities, second derivatives, forward-mode AD,
+torch.func, torch.compile and FakeTensor.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
@@ -35,18 +34,18 @@ def entmax_rows(logits: Tensor, target: Tensor, alpha: float, ignore_index: int 
         p    = α-entmax(o) = argmax_p ⟨p, o⟩ + H_α(p),      H_α(p) = (1 − Σ_i p_i^α) / (α (α−1))
         loss = ⟨p − onehot(t), o⟩ + H_α(p)
 
-    Won when p puts everything on the target: then loss and gradient p − onehot(t) are exactly 0.
+    A row is won if p_t = 1: then its loss and its gradient p − onehot(t) are exactly 0.
     """
     target, valid = valid_targets(target, ignore_index)
     if in_forward_mode():
-        value, active = _equation(logits, target, valid, alpha)
+        value, active = _differentiable(logits, target, valid, alpha)
     else:
         value, active, _ = _FenchelYoung.apply(logits, target, valid, alpha)
     return RowLosses(value, valid, active)
 
 
 def _shifted(logits: Tensor) -> Tensor:
-    """In float32 at least with the largest logit at 0: the loss does not change, and large logits lose no digits.
+    """Logits in float32 at least, shifted so that the largest is 0: large logits then lose no digits.
 
     A row with NaN or +inf, or with -inf alone, becomes NaN.
     """
@@ -55,13 +54,13 @@ def _shifted(logits: Tensor) -> Tensor:
 
 
 def _project(shifted: Tensor, alpha: float) -> Tensor:
-    """α-entmax. The package looks for a threshold that a row with NaN does not have: such a row becomes all NaN."""
-    lost = shifted.amax(-1, keepdim=True).isnan()
-    return _PROJECTIONS[alpha](shifted.masked_fill(lost, 0), dim=-1).masked_fill_(lost, torch.nan)
+    """α-entmax. A row with NaN becomes all NaN; the package fails on it."""
+    is_nan = shifted.amax(-1, keepdim=True).isnan()
+    return _PROJECTIONS[alpha](shifted.masked_fill(is_nan, 0), dim=-1).masked_fill_(is_nan, torch.nan)
 
 
 def _project_on(support: Tensor, shifted: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    r"""p and p^(α−1) in closed form once the support S is known, in operations that can be differentiated in every way.
+    r"""Compute p and p^(α−1) in closed form from the support S, in differentiable operations.
 
     p_i^(α−1) = (α−1) o_i − τ  on S,        x = (α−1) o
 
@@ -82,25 +81,25 @@ def _project_on(support: Tensor, shifted: Tensor, alpha: float) -> tuple[Tensor,
 def _loss(
     p: Tensor, power: Tensor, shifted: Tensor, target: Tensor, valid: Tensor, alpha: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss and active of each row; the loss is 0 where a row is won or ignored. `power` is p^(α−1)."""
+    """Return loss and active of each row; the loss is 0 if the row is won or ignored. `power` is p^(α−1)."""
     index = target[..., None]
     o_t, p_t = (x.gather(-1, index).squeeze(-1) for x in (shifted, p))
     entropy = (1 - (p * power).sum(-1)) / (alpha * (alpha - 1))
-    mean = (p * shifted.clamp(min=-16)).sum(-1)  # p is 0 from -2 on; 0 times -inf is not
+    mean = (p * shifted.clamp(min=-16)).sum(-1)  # p is 0 below -2, but 0 times -inf is NaN
     value = (mean - o_t + entropy).clamp(min=0)
-    active = valid & (((p != 0).sum(-1) > (p_t != 0)) | value.isnan())  # somebody besides the target
+    active = valid & (((p != 0).sum(-1) > (p_t != 0)) | value.isnan())  # p > 0 besides the target
     return torch.where(active, value, 0), active
 
 
-def _equation(logits: Tensor, target: Tensor, valid: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """Loss and active in differentiable operations, for forward-mode AD."""
+def _differentiable(logits: Tensor, target: Tensor, valid: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
+    """Return loss and active through differentiable operations, for forward-mode AD."""
     _, active, p = _FenchelYoung.apply(logits.detach(), target, valid, alpha)
     shifted = _shifted(torch.where(active[..., None], logits, 0))
     return _loss(*_project_on(p != 0, shifted, alpha), shifted, target, valid, alpha)
 
 
 class _FenchelYoung(torch.autograd.Function):
-    """Forward: loss, active and p. Backward: p − onehot(target), 0 where a row is not active."""
+    """Forward: loss, active and p. Backward: p − onehot(target), 0 if the row is not active."""
 
     @staticmethod
     def forward(logits: Tensor, target: Tensor, valid: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,7 +121,7 @@ class _FenchelYoung(torch.autograd.Function):
             return None, None, None, None
         logits, target, active, p = ctx.saved_tensors
         active = active[..., None]
-        if torch.is_grad_enabled():  # a second derivative is wanted: p as a function of the logits
+        if torch.is_grad_enabled():  # create_graph: p has to be a function of the logits
             p = _project_on(p != 0, _shifted(torch.where(active, logits, 0)), ctx.alpha)[0]
         scale = grad_value[..., None]
         grad = (p * scale).scatter_add(-1, target[..., None], -scale)
@@ -139,9 +138,9 @@ class _FenchelYoung(torch.autograd.Function):
 
 @register("sparsemax", sparsemax_rows)
 class SparsemaxLoss(ClassLoss):
-    """The sparsemax loss: zero once the target's logit leads all others by 1."""
+    """The sparsemax loss: 0 once the target's logit leads all others by 1 (Martins & Astudillo 2016)."""
 
 
 @register("entmax15", entmax15_rows)
 class Entmax15Loss(ClassLoss):
-    """The 1.5-entmax loss: between softmax and sparsemax, zero once the target's logit leads all others by 2."""
+    """The 1.5-entmax loss: 0 once the target's logit leads all others by 2 (Peters et al. 2019)."""

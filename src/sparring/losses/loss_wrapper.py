@@ -1,6 +1,4 @@
-"""A module that carries a loss, such as a head with its loss in one: what is asked of the loss is asked of it."""
-
-from __future__ import annotations
+"""LossWrapper: a module with a loss inside, such as a head, that has the attributes of the loss."""
 
 from typing import Any, cast
 
@@ -10,8 +8,8 @@ from sparring.losses.base import Loss
 from sparring.losses.delta import DeltaSchedule
 
 
-class CarriesLoss(nn.Module):
-    """`loss` is the loss; the rest is the loss's own."""
+class LossWrapper(nn.Module):
+    """Base class of modules with a `loss`: its settings can be read from the module."""
 
     loss: Loss
 
@@ -32,5 +30,8 @@ class CarriesLoss(nn.Module):
 
     @property
     def delta(self) -> float | DeltaSchedule:
-        """Where it has one."""
+        """The δ of the loss. Losses without one raise AttributeError."""
         return cast("float | DeltaSchedule", self.loss.delta)
+
+
+CarriesLoss = LossWrapper  # old name, used by heads

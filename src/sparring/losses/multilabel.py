@@ -1,31 +1,58 @@
-"""Softmax for multi-label classification (Su 2020) and its variants: temperature, the k largest terms, AS-Softmax.
+"""Multi-label softmax (Su 2020), plain, with a temperature, with the k largest terms, and as AS-Softmax.
 
-log(1 + Σ exp x) is the log-sum-exp of x and 0, never exp-then-log: nothing overflows.
+log(1 + Σ exp x) is computed as the log-sum-exp of x and 0, so that it cannot overflow.
 """
 
-from __future__ import annotations
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sparring.losses.base import MultilabelLoss, in_float32, register
-from sparring.losses.checks import check_count, check_positive
-from sparring.losses.delta import DeltaSchedule, check_delta, delta_value
+from sparring.losses.checks import check_count, check_positive, is_known_true
+from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
 
 
+class Labels(NamedTuple):
+    """The labels of N rows as masks."""
+
+    positive: Tensor  # (N, C) bool: label 1
+    negative: Tensor  # (N, C) bool: label 0
+    valid: Tensor  # (N,) bool: at least one label is not ignored
+    undefined: Tensor | None  # (N,) bool: a label is neither 0, 1 nor ignore_index; None: no row
+
+    @classmethod
+    def read(cls, target: Tensor, ignore_index: int) -> "Labels":
+        positive = target == 1
+        negative = target == 0
+        n_classes = target.shape[1]
+        n_counted = (positive | negative).sum(1)
+        if target.dtype == torch.bool or is_known_true(n_counted == n_classes):
+            return cls(positive, negative, n_counted > 0, None)
+        n_ignored = (target == ignore_index).sum(1)
+        return cls(positive, negative, n_ignored < n_classes, n_counted + n_ignored < n_classes)
+
+    def rows(self, logits: Tensor, positive: Tensor, negative: Tensor, active: Tensor) -> RowLosses:
+        """Eq. 14 over the given positives and negatives. A row with an undefined label is NaN."""
+        value = _log1p_sum_exp(logits, negative) + _log1p_sum_exp(-logits, positive)
+        if self.undefined is not None:  # values cannot be checked without a device sync: fail loudly instead
+            value = value * torch.ones_like(value).masked_fill(self.undefined, torch.nan)
+            active = active | self.undefined
+        return RowLosses(torch.where(active, value, 0), self.valid, active)
+
+
 def multilabel_softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> RowLosses:
-    r"""Every target class above 0 and every other below.
+    r"""Push every target class above 0 and every other class below 0.
 
         loss = log(1 + Σ_{i∈neg} exp(o_i)) + log(1 + Σ_{t∈pos} exp(−o_t))             (Eq. 14)
 
-    logits (N, C), target (N, C) of 0 and 1 -> N rows. Entries with `ignore_index` are in neither sum. A negative may
-    be masked with -inf; +inf, or -inf for a positive, is an overflow and gives NaN.
+    logits (N, C), target (N, C) of 0 and 1 -> N rows. Entries with `ignore_index` are in neither sum; another
+    label gives NaN. A negative may be masked with -inf; +inf, or -inf for a positive, gives NaN.
     """
-    positive, negative = target == 1, target == 0
-    valid = _any(positive | negative)
-    return _rows(_counted(logits), positive, negative, valid, active=valid)
+    labels = Labels.read(target, ignore_index)
+    return labels.rows(_without_overflow(logits), labels.positive, labels.negative, labels.valid)
 
 
 def multilabel_t_softmax_rows(
@@ -40,10 +67,10 @@ def multilabel_sparse_softmax_rows(
 ) -> RowLosses:
     r"""Eq. 14 with only the k largest terms of each of its two sums."""
     check_count("k", k, note="the number of terms to keep in each sum")
-    logits = _counted(logits)
-    positive, negative = target == 1, target == 0
-    valid = _any(positive | negative)
-    return _rows(logits, _largest(-logits, positive, k), _largest(logits, negative, k), valid, active=valid)
+    logits = _without_overflow(logits)
+    labels = Labels.read(target, ignore_index)
+    positive = _largest(-logits, labels.positive, k)
+    return labels.rows(logits, positive, _largest(logits, labels.negative, k), labels.valid)
 
 
 def multilabel_as_softmax_rows(
@@ -55,53 +82,48 @@ def multilabel_as_softmax_rows(
         z_t = 0  if p_t − max_neg p > δ  else 1            for positives (Eq. 16, 17)
         loss = log(1 + Σ_{i∈neg} z_i exp(o_i)) + log(1 + Σ_{t∈pos} z_t exp(−o_t))             (Eq. 18)
 
-    p is the softmax over the row's classes, ignored ones left out. A row without a positive, or without a negative, has no
-    margin to satisfy: nothing is discarded there.
+    p is the softmax over the labels of the row that are not ignored. A row without a positive or without a
+    negative label has no margin: nothing is discarded there.
     """
-    logits = _counted(logits)
-    positive, negative = target == 1, target == 0
-    valid = _any(positive | negative)
-    positive, negative = strong_labels(logits, positive, negative, delta)
-    return _rows(logits, positive, negative, valid, active=_any(positive | negative))
+    logits = _without_overflow(logits)
+    labels = Labels.read(target, ignore_index)
+    positive, negative = labels_within_margin(logits, labels.positive, labels.negative, delta)
+    return labels.rows(logits, positive, negative, _any(positive | negative))
 
 
-def strong_labels(
+def labels_within_margin(
     logits: Tensor, positive: Tensor, negative: Tensor, delta: float | DeltaSchedule
 ) -> tuple[Tensor, Tensor]:
-    """The positives and the negatives that Eq. 17 keeps, two (N, C) masks."""
+    """Return the positives and the negatives that Eq. 17 keeps, as two (N, C) masks."""
     threshold = delta_value(delta)
-    strict = 1 - 4 * torch.finfo(logits.dtype).eps  # what meets the margin, to rounding, stays
+    strict = (
+        1 - 4 * torch.finfo(logits.dtype).eps
+    )  # a label that meets the margin exactly, to rounding, stays
     p = torch.softmax(torch.where(positive | negative, logits.detach(), -torch.inf), dim=1)  # (N, C)
     weakest = torch.where(positive, p, 2).amin(1, keepdim=True)
     strongest = torch.where(negative, p, -2).amax(1, keepdim=True)
-    both = (_any(positive) & _any(negative))[:, None]
-    easy_positive = both & (p * strict - strongest > threshold)  # Eq. 16
-    easy_negative = both & (weakest * strict - p > threshold)  # Eq. 15
+    has_both = (_any(positive) & _any(negative))[:, None]
+    easy_positive = has_both & (p * strict - strongest > threshold)  # Eq. 16
+    easy_negative = has_both & (weakest * strict - p > threshold)  # Eq. 15
     return positive & ~easy_positive, negative & ~easy_negative
 
 
-def _rows(logits: Tensor, positive: Tensor, negative: Tensor, valid: Tensor, active: Tensor) -> RowLosses:
-    """Eq. 14 over the given members of each sum."""
-    value = _log1p_sum_exp(logits, negative) + _log1p_sum_exp(-logits, positive)
-    return RowLosses(torch.where(active, value, 0), valid, active)
-
-
 def _log1p_sum_exp(x: Tensor, member: Tensor) -> Tensor:
-    """log(1 + Σ exp x) = −log softmax(0, x)_0: plain cross entropy of a class with logit 0 against the members."""
-    against = torch.cat([torch.zeros_like(x[:, :1]), torch.where(member, x, -torch.inf)], dim=1)
-    return softmax_rows(against, torch.zeros_like(x[:, 0], dtype=torch.long)).value
+    """log(1 + Σ exp x) = −log softmax(0, x)_0: cross entropy of a class with logit 0 against the members."""
+    with_zero = torch.cat([torch.zeros_like(x[:, :1]), torch.where(member, x, -torch.inf)], dim=1)
+    return softmax_rows(with_zero, torch.zeros_like(x[:, 0], dtype=torch.long)).value
 
 
 def _largest(x: Tensor, member: Tensor, k: int) -> Tensor:
-    """The k largest members of each row."""
+    """The k largest members of each row, as a mask."""
     if k >= x.shape[1]:
         return member
-    order = torch.where(member, x.detach(), -torch.inf).topk(k, dim=1).indices
-    return member & torch.zeros_like(member).scatter(1, order, True)
+    indices = torch.where(member, x.detach(), -torch.inf).topk(k, dim=1).indices
+    return member & torch.zeros_like(member).scatter(1, indices, True)
 
 
-def _counted(logits: Tensor) -> Tensor:
-    """Logits in float32 at least, and NaN for +inf, since 0 · inf is: a sum that takes −o would count it as settled."""
+def _without_overflow(logits: Tensor) -> Tensor:
+    """Logits in float32 at least, NaN for +inf: in the sum over −o, +inf would pass for a perfect score."""
     logits = in_float32(logits)
     return logits + 0 * logits.relu()
 
@@ -112,7 +134,7 @@ def _any(mask: Tensor) -> Tensor:
 
 @register("multilabel-softmax", multilabel_softmax_rows)
 class MultilabelSoftmaxLoss(MultilabelLoss):
-    """Su's multi-label softmax (Eq. 14). Predict the classes whose logit is above 0.
+    """Multi-label softmax (Eq. 14; Su 2020). Predict the classes whose logit is above 0.
 
     >>> MultilabelSoftmaxLoss()(torch.zeros(1, 3), torch.tensor([[1, 0, 0]]))
     tensor(1.7918)
@@ -121,7 +143,7 @@ class MultilabelSoftmaxLoss(MultilabelLoss):
 
 @register("multilabel-t-softmax", multilabel_t_softmax_rows, "tau")
 class MultilabelTSoftmaxLoss(MultilabelLoss):
-    """Multi-label softmax at temperature τ."""
+    """Multi-label softmax at temperature `tau`."""
 
     def __init__(self, tau: float = 0.5, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(ignore_index, reduction)
@@ -130,7 +152,7 @@ class MultilabelTSoftmaxLoss(MultilabelLoss):
 
 @register("multilabel-sparse-softmax", multilabel_sparse_softmax_rows, "k")
 class MultilabelSparseSoftmaxLoss(MultilabelLoss):
-    """Multi-label softmax with the k largest terms of each sum. The paper's k: 50 on Eurlex, 100 on WOS."""
+    """Multi-label softmax with the `k` largest terms of each sum. The paper's k: 50 on Eurlex, 100 on WOS."""
 
     def __init__(self, k: int = 50, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(ignore_index, reduction)
@@ -139,14 +161,23 @@ class MultilabelSparseSoftmaxLoss(MultilabelLoss):
 
 @register("multilabel-as-softmax", multilabel_as_softmax_rows, "delta")
 class MultilabelASSoftmaxLoss(MultilabelLoss):
-    """Multi-label AS-Softmax (Eq. 15 to 18). A row is won when its weakest positive leads its strongest negative by δ.
+    """Multi-label AS-Softmax (Eq. 15 to 18): a row is won if all positives lead all negatives by more than δ.
 
-    Probabilities are shared among a row's positives, so δ has to be smaller the more there are: the paper uses 0.05 on Eurlex (about five
-    labels a document) and 0.35 on WOS (two).
+    Args:
+        delta: The margin in [0, 1], or a schedule from `sparring.delta`. The positives of a row share its
+            probability, so the more there are, the smaller δ has to be: the paper uses 0.05 on Eurlex (about
+                five
+            labels a document) and 0.35 on WOS (two).
+        ignore_index: The label of entries that are left out, as if their class did not exist.
+        reduction: "mean", "sum" or "none".
+
+    >>> loss = MultilabelASSoftmaxLoss(delta=0.3)
+    >>> loss.rows(torch.tensor([[4.0, 0.0, 1.0], [1.0, 0.8, 0.0]]), torch.tensor([[1, 0, 0], [1, 0, 0]])).won
+    tensor([ True, False])
     """
 
     def __init__(
-        self, delta: float | DeltaSchedule = 0.3, ignore_index: int = -100, reduction: str = "mean"
+        self, delta: float | DeltaSchedule = DEFAULT_DELTA, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
         super().__init__(ignore_index, reduction)
         self.delta = check_delta(delta)

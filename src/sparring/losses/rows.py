@@ -1,6 +1,4 @@
-"""RowLosses: what every loss returns and everything downstream reads."""
-
-from __future__ import annotations
+"""RowLosses: the result of every loss, with the masks that training and diagnostics read."""
 
 from typing import NamedTuple
 
@@ -11,29 +9,36 @@ from torch import Tensor
 REDUCTIONS = ("none", "mean", "sum")
 
 
+def check_reduction(reduction: str) -> str:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}")
+    return reduction
+
+
 class RowLosses(NamedTuple):
-    """The losses of N rows, and which of them still matter. One row is one sample, or one token.
+    """The losses of N rows and their state. A row is one sample, or one token.
 
-    Our words: a row is *ignored* when its target is ``ignore_index``, *won* when no opponent is left in its
-    softmax (loss and gradient exactly 0), *active* otherwise. Only active rows need a backward.
+    A row is *ignored* if its target is ``ignore_index``, *won* if no opponent is left in its softmax (loss
+    and gradient are exactly 0), and *active* otherwise. Only active rows need a backward pass.
 
-    >>> rows = RowLosses(torch.tensor([0.5, 0.0, 0.0]), torch.tensor([True, True, False]), torch.tensor([True, False, False]))
+    >>> flags = torch.tensor([[True, True, False], [True, False, False]])
+    >>> rows = RowLosses(torch.tensor([0.5, 0, 0]), valid=flags[0], active=flags[1])
     >>> rows.mean(), rows.won_share()
     (tensor(0.2500), tensor(0.5000))
     """
 
-    value: Tensor  # (N,) loss; exactly 0 where the row is won or ignored
+    value: Tensor  # (N,) loss; exactly 0 if the row is won or ignored
     valid: Tensor  # (N,) bool: target != ignore_index
-    active: Tensor  # (N,) bool: valid and at least one opponent left, so it needs a backward
-    weight: Tensor | None = None  # (N,) class weight of the target where class weights are given
+    active: Tensor  # (N,) bool: valid, with at least one opponent left
+    weight: Tensor | None = None  # (N,) class weight of the target, if the loss has class weights
 
     @property
     def won(self) -> Tensor:
-        """(N,) bool: valid rows with no opponent left."""
+        """(N,) bool: valid rows without an opponent left."""
         return self.valid & ~self.active
 
     def won_share(self) -> Tensor:
-        """Won rows over valid rows, as a 0-d tensor (no device sync); 0 where no row is valid."""
+        """Won rows over valid rows as a 0-d tensor, without a device sync; 0 if no row is valid."""
         return self.won.sum() / self.valid.sum().clamp(min=1)
 
     def weighted(self) -> Tensor:
@@ -45,24 +50,20 @@ class RowLosses(NamedTuple):
         return _sum(self.weighted())
 
     def mean(self) -> Tensor:
-        """Σ w·l / Σ w over the valid rows, won ones included; a graph-connected 0 where there are none."""
+        """Σ w·l / Σ w over the valid rows, including won rows; a graph-connected 0 if no row is valid."""
         if self.weight is None:
             return self.sum() / self.valid.sum().clamp(min=1)
         total = _sum(self.weight.masked_fill(~self.valid, 0))
         return self.sum() / torch.where(total == 0, 1, total)
 
     def reduce(self, reduction: str) -> Tensor:
-        """``"none"`` (N,), ``"mean"`` or ``"sum"``, as nn.CrossEntropyLoss reduces."""
-        match reduction:
-            case "none":
-                return self.weighted()
-            case "mean":
-                return self.mean()
-            case "sum":
-                return self.sum()
-        raise ValueError(f"reduction must be one of {', '.join(REDUCTIONS)}; got {reduction!r}")
+        """Reduce like nn.CrossEntropyLoss: ``"none"`` for (N,) losses, ``"mean"`` or ``"sum"``."""
+        check_reduction(reduction)
+        if reduction == "none":
+            return self.weighted()
+        return self.mean() if reduction == "mean" else self.sum()
 
 
 def _sum(value: Tensor) -> Tensor:
-    """Σ value in the order in which F.cross_entropy sums, so that ours and torch's agree to the bit."""
+    """Sum in the order in which F.cross_entropy sums, so that both agree to the bit."""
     return -F.nll_loss(value.unsqueeze(1), torch.zeros_like(value, dtype=torch.long), reduction="sum")

@@ -1,13 +1,11 @@
-"""Softmax with cross entropy, and its two oldest variations: temperature and label smoothing."""
-
-from __future__ import annotations
+"""Softmax with cross entropy, and two variations of it: temperature and label smoothing."""
 
 import torch
 from torch import Tensor
 
 from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
 from sparring.losses.checks import check_positive, check_range
-from sparring.losses.kernels.margin_softmax import strong_rows
+from sparring.losses.kernels.margin_softmax import margin_softmax_rows
 from sparring.losses.kernels.rule import SOFTMAX_RULE
 from sparring.losses.rows import RowLosses
 
@@ -17,9 +15,9 @@ def softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> Ro
 
         loss = log Σ_i exp(o_i) − o_t             (Eq. 2)
 
-    logits (N, C), target (N,) -> N rows. Never won: every opponent always stays.
+    logits (N, C), target (N,) -> N rows. No valid row is ever won, since every opponent stays.
     """
-    return strong_rows(logits, target, SOFTMAX_RULE, ignore_index)
+    return margin_softmax_rows(logits, target, SOFTMAX_RULE, ignore_index)
 
 
 def t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
@@ -34,13 +32,14 @@ def label_smoothing_rows(
 
         loss = −(1 − ε) log p_t − ε/(n−1) Σ_{i≠t} log p_i
 
-    The target keeps 1 − ε and each other class gets ε/(n−1). torch's ``label_smoothing`` spreads ε over all n classes, the
-    target included: torch's value ε equals ours at ε·(n−1)/n. A class that is masked with -inf gets its share of ε as
-    well, so that the loss is inf, as torch's is; the gradient stays p − softened labels.
+    The target keeps 1 − ε and each other class gets ε/(n−1). torch's ``label_smoothing`` spreads ε over all n
+    classes including the target: torch's ε equals ours at ε·(n−1)/n. A class that is masked with -inf gets
+    its share of ε too, so the loss is inf, as in torch; the gradient is still p − softened labels.
     """
     check_epsilon(epsilon)
     target, valid = valid_targets(target, ignore_index)
-    index, n_classes = target[:, None], logits.shape[1]
+    index = target[:, None]
+    n_classes = logits.shape[1]
     logp = torch.log_softmax(torch.where(valid[:, None], in_float32(logits), 0), dim=1)  # (N, C)
     value = -(1 - epsilon) * logp.gather(1, index).squeeze(1)
     if epsilon > 0 and n_classes > 1:
@@ -50,13 +49,13 @@ def label_smoothing_rows(
 
 def check_epsilon(epsilon: float) -> float:
     if check_range("epsilon", epsilon, 0, 1, note="epsilon=0 is plain softmax") == 1:
-        raise ValueError("epsilon must be below 1, got 1: the target would count for nothing")
+        raise ValueError("epsilon must be below 1, got 1: the target class would have weight 0")
     return epsilon
 
 
 @register("softmax", softmax_rows)
 class SoftmaxLoss(ClassLoss):
-    """Softmax with cross entropy: nn.CrossEntropyLoss, with `rows` and without NaN for a batch that is all ignored.
+    """Softmax with cross entropy: nn.CrossEntropyLoss with `rows`, and with 0 for a batch without valid rows.
 
     >>> SoftmaxLoss()(torch.zeros(2, 4), torch.tensor([0, 3]))
     tensor(1.3863)
@@ -65,7 +64,7 @@ class SoftmaxLoss(ClassLoss):
 
 @register("t-softmax", t_softmax_rows, "tau")
 class TSoftmaxLoss(ClassLoss):
-    """Softmax at temperature τ (Eq. 20). The paper's τ: 5 on SST5, 0.5 on most other tasks."""
+    """Softmax at temperature `tau` (Eq. 20). The paper's τ: 5 on SST5, 0.5 on most other tasks."""
 
     def __init__(
         self,
@@ -80,9 +79,11 @@ class TSoftmaxLoss(ClassLoss):
 
 @register("label-smoothing", label_smoothing_rows, "epsilon")
 class LabelSmoothingLoss(ClassLoss):
-    """Label smoothing with ε/(n−1) on each other class (paper A.3; torch's own spreads ε over all n classes).
+    """Label smoothing with ε/(n−1) on each other class (paper A.3; torch spreads ε over all n classes).
 
-    `weight` scales a row by the weight of its target class.
+    Args:
+        epsilon: ε in [0, 1). 0 is plain softmax.
+        weight, ignore_index, reduction: As in nn.CrossEntropyLoss; a row has the weight of its target class.
     """
 
     def __init__(

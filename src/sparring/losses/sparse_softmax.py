@@ -1,7 +1,5 @@
 """Sparse-Softmax (Sun et al. 2021): only the k largest logits stay in the softmax."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -16,8 +14,8 @@ def sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: in
 
         loss = log Σ_{i∈Ω_k} exp(o_i) − o_t           (Sun et al., Eq. 5)
 
-    logits (N, C), target (N,) -> N rows. A target outside Ω_k is not in the sum but still pays −o_t. k at or above C is
-    softmax. Only with k = 1 can a row be won: when the target itself is the largest, and a number.
+    logits (N, C), target (N,) -> N rows. A target outside Ω_k is not in the sum but still contributes −o_t.
+    From k = C on, the loss is softmax. A row can be won only with k = 1, if its target has the largest logit.
     """
     check_count("k", k, note="the number of logits to keep")
     if k >= logits.shape[1]:
@@ -25,9 +23,9 @@ def sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: in
     target, valid = valid_targets(target, ignore_index)
     index = target[:, None]
     logits = in_float32(logits)
-    top, classes = logits.topk(k, dim=1)  # (N, k), the largest first, NaN before all
-    top = torch.where(valid[:, None], top, 0)  # a NaN in an ignored row does not reach its gradient
-    peak = top[:, :1].detach()  # taken off both terms, so that large logits lose no digits
+    top, classes = logits.topk(k, dim=1)  # (N, k), in descending order, NaN first
+    top = torch.where(valid[:, None], top, 0)  # NaN in an ignored row must not reach its gradient
+    peak = top[:, :1].detach()  # subtracted from both terms, so that large logits lose no digits
     value = ((top - peak).logsumexp(1, keepdim=True) - (logits.gather(1, index) - peak)).squeeze(1)
     active = valid & ((classes != index).any(1) | value.isnan())
     return RowLosses(torch.where(active, value, 0), valid, active)
@@ -35,7 +33,7 @@ def sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: in
 
 @register("sparse-softmax", sparse_softmax_rows, "k")
 class SparseSoftmaxLoss(ClassLoss):
-    """Softmax over the k largest logits. Its authors find k = 20 good for about a hundred classes.
+    """Softmax over the `k` largest logits. Its authors recommend k = 20 for about a hundred classes.
 
     >>> SparseSoftmaxLoss(k=2)(torch.tensor([[0.0, 0.0, -1.0]]), torch.tensor([0]))
     tensor(0.6931)

@@ -1,26 +1,26 @@
-"""What can be asked of Triton kernels without a GPU, each in a process of its own.
+"""Tests of the Triton kernels without a GPU, one process for each.
 
-TRITON_INTERPRET=1 python -m tests.losses.kernels.triton_cases interpret    runs them on CPU, against the torch operations they stand for
-python -m tests.losses.kernels.triton_cases compile                         makes machine code for two kinds of GPU
+TRITON_INTERPRET=1 python -m tests.losses.kernels.triton_cases interpret    run on CPU, compare with torch
+python -m tests.losses.kernels.triton_cases compile                         compile for two kinds of GPU
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import torch
 import torch.nn.functional as F
 
 from sparring import functional as SF
-from sparring.losses.kernels import margin_softmax as strong
-from sparring.losses.kernels import margin_softmax_triton as strong_triton
-from sparring.losses.kernels.rule import SOFTMAX_RULE, Rule, logit_rule, probability_rule
+from sparring.losses.kernels import margin_softmax, margin_softmax_triton
+from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 
 RULES = [probability_rule(0.3), probability_rule(1.0), probability_rule(0.0), logit_rule(2.0), SOFTMAX_RULE]
 
 
-def chunks(n_classes: int, rule: Rule, dtype: torch.dtype) -> None:
-    """Value, verdict and gradient of rows of every kind: won, lost, ignored, infinite, NaN."""
+def chunks(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> None:
+    """Value, active and gradient of rows of every kind: won, active, ignored, infinite, NaN."""
     torch.manual_seed(n_classes)
     wide = 3 * torch.randn(14, n_classes + 3)
     logits, target = wide[:, :n_classes], torch.randint(n_classes, (14,))  # rows that do not lie end to end
@@ -34,19 +34,19 @@ def chunks(n_classes: int, rule: Rule, dtype: torch.dtype) -> None:
     logits = logits.to(dtype)
     valid = (torch.arange(14) != 8) & (torch.arange(14) != 13)
     grads = [torch.full(logits.shape, torch.nan) for _ in range(2)]
-    ours = strong_triton.chunk(logits, target, valid, rule, grads[0])
-    theirs = strong.chunk(logits, target, valid, rule, grads[1])
-    assert ours[1].equal(theirs[1])
+    triton_result = margin_softmax_triton.chunk(logits, target, valid, rule, grads[0])
+    torch_result = margin_softmax.chunk(logits, target, valid, rule, grads[1])
+    assert triton_result[1].equal(torch_result[1])
     exact = torch.full(logits.shape, torch.nan, dtype=torch.float64)
-    value = strong.chunk(logits.double(), target, valid, rule, exact)[0]
-    for mine, other, true in ((ours[0], theirs[0], value), (*grads, exact)):
+    value = margin_softmax.chunk(logits.double(), target, valid, rule, exact)[0]
+    for mine, other, true in ((triton_result[0], torch_result[0], value), (*grads, exact)):
         torch.testing.assert_close(mine, other, equal_nan=True, rtol=1e-5, atol=1e-6)
         assert mine.isfinite().equal(true.isfinite())
         fine = true.isfinite()
         assert (mine - true)[fine].abs().max() <= 2 * (other - true)[fine].abs().max() + 1e-6
-    alone = strong_triton.chunk(logits, target, valid, rule, None)  # without a gradient
-    assert alone[1].equal(ours[1])
-    torch.testing.assert_close(alone[0], ours[0], equal_nan=True)
+    alone = margin_softmax_triton.chunk(logits, target, valid, rule, None)  # without a gradient
+    assert alone[1].equal(triton_result[1])
+    torch.testing.assert_close(alone[0], triton_result[0], equal_nan=True)
 
 
 def head(reduction: str, delta: float, dtype: torch.dtype) -> None:
@@ -56,7 +56,7 @@ def head(reduction: str, delta: float, dtype: torch.dtype) -> None:
     x = torch.randn(33, 6) + 3 * (torch.arange(33) % 3)[:, None] * weight[target]
     target[::7] = -100
     upstream = torch.rand(33) if reduction == "none" else torch.ones(())
-    found = []
+    results = []
     for fused in (True, False):
         parameters = [p.to(dtype, copy=True).requires_grad_() for p in (x, weight)]
         if fused:
@@ -65,17 +65,18 @@ def head(reduction: str, delta: float, dtype: torch.dtype) -> None:
             )
         else:
             loss = SF.as_softmax_loss(F.linear(*parameters), target, delta=delta, reduction=reduction)
-        found.append([loss, *torch.autograd.grad(loss, parameters, upstream.to(loss.dtype))])
-    for mine, other in zip(*found, strict=True):
+        results.append([loss, *torch.autograd.grad(loss, parameters, upstream.to(loss.dtype))])
+    for mine, other in zip(*results, strict=True):
         torch.testing.assert_close(
             mine, other, **({} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 1e-2})
         )
 
 
 def interpret() -> None:
-    for n_classes in (2, 5, 300, 5000):  # 5000: more than one block
-        for rule in RULES:
+    for rule in RULES:
+        for n_classes in (2, 300):
             chunks(n_classes, rule, torch.float32)
+    chunks(5000, RULES[0], torch.float32)  # more than one block
     chunks(300, RULES[0], torch.bfloat16)
     for reduction in ("mean", "sum", "none"):
         head(reduction, 0.3, torch.float32)
@@ -88,48 +89,21 @@ def compile_ahead() -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    row = dict.fromkeys(
-        (
-            "peak_out",
-            "logsum_out",
-            "logp_t_out",
-            "peak_in",
-            "logsum_in",
-            "logp_t_in",
-            "tau_in",
-            "value_out",
-            "grad",
-        ),
-        "*fp32",
-    )
-    known = {
-        **row,
-        "target": "*i64",
-        "valid": "*i8",
-        "active_out": "*i8",
-        "stride": "i32",
-        "grad_stride": "i32",
-        "n_classes": "i32",
-    }
-    constants = {"BLOCK": strong_triton.MAX_BLOCK}
-    for kernel, more in (
-        (strong_triton.statistics_kernel, [{}]),
-        (strong_triton.fight_kernel, [{"WITH_GRAD": True}, {"WITH_GRAD": False}]),
-    ):
-        for logits in ("*fp32", "*bf16"):
-            for extra in more:
-                fixed = {**constants, **extra}
-                signature = {
-                    name: "constexpr" if name in fixed else {**known, "logits": logits}[name]
-                    for name in kernel.arg_names
-                }
-                for capability in (80, 90):
-                    source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)
-                    made = triton.compile(
-                        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 8}
-                    )
-                    assert f"sm_{capability}" in made.asm["ptx"]
-                    assert len(made.asm["cubin"]) > 1000
+    floats = ["peak_out", "logsum_out", "logp_t_out", "peak_in", "logsum_in", "logp_t_in", "tau_in"]
+    types = dict.fromkeys([*floats, "value_out", "grad"], "*fp32")
+    types |= dict.fromkeys(["stride", "grad_stride", "n_classes"], "i32")
+    types |= {"target": "*i64", "valid": "*i8", "active_out": "*i8"}
+    kernels = [(margin_softmax_triton.statistics_kernel, {})]
+    kernels += [(margin_softmax_triton.loss_kernel, {"WITH_GRAD": with_grad}) for with_grad in (True, False)]
+    for (kernel, flags), dtype, capability in itertools.product(kernels, ("*fp32", "*bf16"), (80, 90)):
+        constants = {"BLOCK": margin_softmax_triton.MAX_BLOCK, **flags}
+        signature = {**types, "logits": dtype, **dict.fromkeys(constants, "constexpr")}
+        signature = {name: signature[name] for name in kernel.arg_names}
+        source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+        target = GPUTarget("cuda", capability, 32)
+        binary = triton.compile(source, target=target, options={"num_warps": 8})
+        assert f"sm_{capability}" in binary.asm["ptx"]
+        assert len(binary.asm["cubin"]) > 1000
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from sparring.lab.task import KINDS, Task
 from sparring.lab.untrusted import read_text, reason
 from sparring.losses import Loss, make_loss
 from sparring.losses.base import find_loss
-from sparring.losses.delta import AdaptiveDelta, WarmupDelta, delta_value
+from sparring.losses.delta import DEFAULT_DELTA, AdaptiveDelta, WarmupDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.divergence import MODES as DIVERGENCE_MODES
 from sparring.training.presets import SPEEDS
@@ -323,7 +323,9 @@ class Config:
             if name != "warmup" and getattr(self, name) is not None
         }
         if "delta" in settings:
-            delta = AdaptiveDelta.below(0.3) if settings["delta"] == "adaptive" else settings["delta"]
+            delta = (
+                AdaptiveDelta.below(DEFAULT_DELTA) if settings["delta"] == "adaptive" else settings["delta"]
+            )
             if not schedule:
                 delta = delta_value(delta)
             settings["delta"] = (

@@ -1,19 +1,18 @@
-"""The loss of `strong.py` for a chunk of rows, in two Triton kernels. Imported only by those who chose it.
+"""`margin_softmax.py` for a chunk of rows in two Triton kernels. Imported only where Triton is selected.
 
-One program a row. The first kernel reads the row once, for its largest logit and the log of the sum; the threshold is the rule's own, a
-few torch operations on (n,) numbers; the second kernel finds who stays in the softmax, and writes the gradient.
+Each program handles one row. The first kernel computes the largest logit and the log of the sum in one pass;
+the rule computes the threshold, in torch operations on (n,) numbers; the second kernel computes the loss and
+the gradient.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-
-from __future__ import annotations
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from sparring.losses.kernels.rule import Rule
+from sparring.losses.kernels.rule import MarginRule
 
 MAX_BLOCK = 4096
 
@@ -22,7 +21,7 @@ MAX_BLOCK = 4096
 def statistics_kernel(
     logits, target, peak_out, logsum_out, logp_t_out, stride, n_classes, BLOCK: tl.constexpr
 ):
-    """Largest logit m, log Σ exp(o − m), and log p_t of each row. +inf, and a row of -inf alone, give NaN."""
+    """Store the largest logit m, log Σ exp(o − m) and log p_t. +inf, or a row of -inf alone, gives NaN."""
     row = tl.program_id(0)
     base = logits + row.to(tl.int64) * stride
     offsets = tl.arange(0, BLOCK)
@@ -34,7 +33,7 @@ def statistics_kernel(
         higher = tl.maximum(peak, tl.max(o, 0))
         shift = tl.where(
             higher == -float("inf"), 0.0, higher
-        )  # nothing but masked classes so far: -inf − -inf is NaN
+        )  # masked classes alone: -inf − -inf would be NaN
         total = total * tl.exp(peak - shift) + tl.sum(tl.exp(o - shift), 0)
         peak = higher
     logsum = tl.log(total)
@@ -45,7 +44,7 @@ def statistics_kernel(
 
 
 @triton.jit
-def fight_kernel(
+def loss_kernel(
     logits,
     target,
     valid,
@@ -62,19 +61,19 @@ def fight_kernel(
     WITH_GRAD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Loss and verdict of each row, and q − onehot(target); 0 where the row is won or ignored."""
+    """Store loss, active and q − onehot(target) of a row; all are 0 if it is won or ignored."""
     row = tl.program_id(0)
     base = logits + row.to(tl.int64) * stride
     offsets = tl.arange(0, BLOCK)
     t = tl.load(target + row)
     peak, logsum = tl.load(peak_in + row), tl.load(logsum_in + row)
     logp_t, tau = tl.load(logp_t_in + row), tl.load(tau_in + row)
-    kept = 0.0  # probability of those who stay: the strongest is among them, so it is no less than 1/C
+    kept = 0.0  # probability of the classes that stay: the strongest is one of them, so it is at least 1/C
     n_discarded = 0
     for start in range(0, n_classes, BLOCK):
         inside = start + offsets < n_classes
         logp = tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32) - peak - logsum
-        weak = inside & (logp < tau)  # never true of NaN, which stays
+        weak = inside & (logp < tau)  # false for NaN, which stays
         kept += tl.sum(tl.where(inside & (weak == 0), tl.exp(logp), 0.0), 0)
         n_discarded += tl.sum(weak.to(tl.int32), 0)
     active = (tl.load(valid + row) != 0) & (n_discarded < n_classes - 1)
@@ -82,18 +81,21 @@ def fight_kernel(
     tl.store(value_out + row, tl.where(active, log_kept - logp_t, 0.0))
     tl.store(active_out + row, active.to(tl.int8))
     if WITH_GRAD:
-        into = grad + row.to(tl.int64) * grad_stride
+        grad_row = grad + row.to(tl.int64) * grad_stride
         for start in range(0, n_classes, BLOCK):
             inside = start + offsets < n_classes
             logp = tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32) - peak - logsum
             q = tl.where(logp < tau, 0.0, tl.exp(logp - log_kept)) - tl.where(start + offsets == t, 1.0, 0.0)
-            tl.store(into + start + offsets, tl.where(active, q, 0.0), mask=inside)
+            tl.store(grad_row + start + offsets, tl.where(active, q, 0.0), mask=inside)
 
 
 def chunk(
-    logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, grad: Tensor | None
+    logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, grad: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Value and active of the rows; their gradients into `grad`, if given. logits (n, C) with the classes side by side, C > 1."""
+    """Return value and active of some rows, and write their gradients to `grad`, if not None.
+
+    logits (n, C), C > 1, contiguous along the classes.
+    """
     n_rows, n_classes = logits.shape
     peak, logsum, logp_t, value = (logits.new_empty(n_rows, dtype=torch.float32) for _ in range(4))
     active = torch.empty(n_rows, dtype=torch.int8, device=logits.device)
@@ -101,21 +103,7 @@ def chunk(
     statistics_kernel[(n_rows,)](logits, target, peak, logsum, logp_t, logits.stride(0), n_classes, **size)
     tau = rule.threshold(logp_t)
     out = logits if grad is None else grad
-    fight_kernel[(n_rows,)](
-        logits,
-        target,
-        valid.to(torch.int8),
-        peak,
-        logsum,
-        logp_t,
-        tau,
-        value,
-        active,
-        out,
-        logits.stride(0),
-        out.stride(0),
-        n_classes,
-        WITH_GRAD=grad is not None,
-        **size,
-    )
+    flags = {"WITH_GRAD": grad is not None, **size}
+    tensors = (logits, target, valid.to(torch.int8), peak, logsum, logp_t, tau, value, active, out)
+    loss_kernel[(n_rows,)](*tensors, logits.stride(0), out.stride(0), n_classes, **flags)
     return value, active.bool()

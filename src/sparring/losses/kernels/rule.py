@@ -1,6 +1,4 @@
-"""Which opponents are strong: one threshold per row, found from the target's probability alone."""
-
-from __future__ import annotations
+"""Which opponents are strong: one threshold per row, computed from the target's probability alone."""
 
 import math
 from collections.abc import Callable
@@ -10,39 +8,43 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_TINY = 1e-37  # about the least float32: a probability below it has no digits to compare
-_SLACK = 1e-6  # rows this near to a bound are scanned, and decided there
+_TINY = 1e-37  # about the smallest normal float32
+_SLACK = 1e-6  # rows this close to a bound are scanned
 
 
-class Rule(NamedTuple):
+class MarginRule(NamedTuple):
     """An opponent stays in the softmax while log p_i ≥ τ = threshold(log p_t) ≤ log p_t; τ = −inf keeps all.
 
-    No opponent has more probability than 1 − p_t. So rows with log p_t above the upper bound are won whatever their opponents
-    are, and up to the lower bound nothing is discarded; only the rows between have to be scanned.
+    No opponent has a probability above 1 − p_t. So rows with log p_t above the upper bound are won whatever
+    their opponents are, and up to the lower bound nothing is discarded. Only the rows in between have to be
+    scanned.
 
-    Margins are strict: an opponent that meets one exactly, to rounding, stays. Hence a few units in the last place below each τ.
+    Margins are strict: an opponent that meets the margin exactly stays. Therefore each τ is a few units in
+    the last place lower than the margin.
     """
 
     threshold: Callable[[Tensor], Tensor]  # log p_t -> τ, elementwise
-    bounds: Callable[[], tuple[float, float]]  # lower, upper; apart, since torch.compile has no use for them
+    bounds: Callable[
+        [], tuple[float, float]
+    ]  # lower, upper; a function, since torch.compile does not need them
 
     def keeps_all(self) -> bool:
-        """Nothing can be discarded, whatever p_t is: plain softmax."""
+        """Whether nothing is ever discarded, as in plain softmax."""
         return self.bounds()[0] >= 0
 
 
-def probability_rule(delta: float) -> Rule:
+def probability_rule(delta: float) -> MarginRule:
     """AS-Softmax: p_t − p_i > δ discards (Eq. 6)."""
-    return Rule(partial(_probability_threshold, delta=delta), partial(_probability_bounds, delta))
+    return MarginRule(partial(_probability_threshold, delta=delta), partial(_probability_bounds, delta))
 
 
-def logit_rule(margin: float) -> Rule:
+def logit_rule(margin: float) -> MarginRule:
     """AS-variant: o_t − o_i = log p_t − log p_i > margin discards (Eq. 8)."""
-    return Rule(partial(_logit_threshold, margin=margin), partial(_logit_bounds, margin))
+    return MarginRule(partial(_logit_threshold, margin=margin), partial(_logit_bounds, margin))
 
 
 def _probability_threshold(logp_t: Tensor, delta: float) -> Tensor:
-    # log p_i < log(p_t − δ), and nothing at all where p_t ≤ δ
+    # log p_i < log(p_t − δ); nothing is discarded if p_t ≤ δ
     return (logp_t.exp() - (delta + _ulps(logp_t))).clamp(min=0).log()
 
 
@@ -72,4 +74,5 @@ def _always_plain() -> tuple[float, float]:
     return math.inf, math.inf
 
 
-SOFTMAX_RULE = Rule(_keep_all, _always_plain)
+SOFTMAX_RULE = MarginRule(_keep_all, _always_plain)
+Rule = MarginRule  # old name, used by heads
