@@ -138,7 +138,7 @@ class _RegionFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, *ctx.run(grads, hooks.hooked_outputs(ctx))
+        return None, *ctx.run(grads, hooks.tensor_hooks(ctx))
 
 
 class RegionBackward:
@@ -153,11 +153,11 @@ class RegionBackward:
         self.versions = [output._version for output in region.outputs]  # in-place operations increase them
         self.is_shared = False  # torch's engine runs through this graph by another path too
 
-    def run(self, grads: tuple[Tensor | None, ...], hooked_outputs: set[int]) -> list[Tensor | None]:
+    def run(self, grads: tuple[Tensor | None, ...], output_hooks: dict[int, Any]) -> list[Tensor | None]:
         """Compute the gradients of the region's leaves and ends from those of its outputs."""
         if self.region is None:
             raise RuntimeError(_SECOND_TIME)
-        if hooked_outputs & self.region.intermediate:
+        if self.region.intermediate.intersection(output_hooks):
             raise RuntimeError(_HOOKED_INTERMEDIATE)
         graph = self.region.graph
         targets = graph.targets()
@@ -261,8 +261,8 @@ _TWO_PATHS = (
     "activation from forward, or undo skip.compact"
 )
 _MODIFIED = (
-    "An output of a compacted model was modified in place and shares memory with another output, an input or"
-    " an activation that the loss uses. Their gradients cannot be separated. Use an operation that is not in "
+    "An output of a compacted model was modified in place. It shares memory with another output, an input or "
+    "an activation that the loss uses. Their gradients cannot be separated. Use an operation that is not in "
     "place, or undo skip.compact"
 )
 _JOINT_HOOK = (

@@ -105,14 +105,14 @@ def find(nodes: Iterable[Node], since: Snapshot | None = None) -> HookKind:
 
 
 def _kind(node: Node, test_node: bool) -> HookKind:
-    outputs = _tensor_hooks(node)
+    outputs = tensor_hooks(node)
     names = [getattr(hook, "__qualname__", "") for hooks in outputs.values() for hook in hooks]
     if any("register_multi_grad_hook" in name for name in names):
         return HookKind.JOINT
     return HookKind.SINGLE if outputs or (test_node and _has_node_hooks(node)) else HookKind.NONE
 
 
-def _tensor_hooks(node: Node) -> dict[int, list[Any]]:
+def tensor_hooks(node: Node) -> dict[int, list[Any]]:
     """The hooks on the node's output tensors, of those that have hooks or retain their gradient."""
     outputs = {}
     for output_nr, (retains_grad, reference) in node.metadata.get(MARK, {}).items():
@@ -120,11 +120,6 @@ def _tensor_hooks(node: Node) -> dict[int, list[Any]]:
         if hooks or retains_grad:
             outputs[output_nr] = hooks
     return outputs
-
-
-def hooked_outputs(node: Node) -> set[int]:
-    """The numbers of the node's output tensors that have hooks or retain their gradient."""
-    return set(_tensor_hooks(node))
 
 
 def _has_node_hooks(node: Node) -> bool:

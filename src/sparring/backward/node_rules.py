@@ -55,32 +55,29 @@ class NodeVisit:
         """Run torch's backward of the node.
 
         Args:
-            dims: The dimension of each resulting gradient that contains the samples, None where there is
-            none. saved: The saved tensors to cut to surviving rows, and the dimension that contains the
-            samples.
+            dims: The dimension of each resulting gradient that contains the samples, None if it has none.
+            saved: The saved tensors to cut to surviving rows, and the dimension that contains the samples.
 
         Returns:
             The gradients, or None if a saved tensor cannot be cut: it is sparse, or another hook is on it.
         """
-        cuts = []
+        rows = self.rows  # the hooks below stay on the node, so they must not refer to it
+        is_running: list[bool] = []
         for name, dim in (saved or {}).items():
             x = getattr(self.node, "_saved_" + name)  # raises if modified in place; with a hook nothing would
             if x is None or x.layout is not torch.strided:
                 return None
-            cut = _SavedTensorCut(self.rows, dim)
             try:
-                getattr(self.node, "_raw_saved_" + name).register_hooks(_identity, cut.unpack)
+                getattr(self.node, "_raw_saved_" + name).register_hooks(
+                    lambda x: x, lambda x, dim=dim: rows.take(x, dim) if is_running else x
+                )
             except RuntimeError:  # torch allows one pair of hooks
                 return None
-            cuts.append(cut)
-        for cut in cuts:
-            cut.enabled = True
+        is_running.append(True)
         try:
-            values = run_node(self.node, self.grads)
+            return self.results(run_node(self.node, self.grads), dims)
         finally:
-            for cut in cuts:
-                cut.enabled = False
-        return self.results(values, dims)
+            is_running.clear()
 
     def results(self, values: Values, dims: int | Sequence[int | None] | None) -> Grads:
         """The resulting gradients, with ``dims`` as in ``run``."""
@@ -89,26 +86,6 @@ class NodeVisit:
             None if x is None else CompactGrad(x) if dim is None else CompactGrad(x, self.rows, dim)
             for x, dim in zip(values, dims, strict=True)
         ]
-
-    def result(self, value: Tensor, dim: int) -> Grads:
-        """``value`` as the only resulting gradient."""
-        return [CompactGrad(value, self.rows, dim)]
-
-
-class _SavedTensorCut:
-    """A saved-tensor hook that unpacks surviving rows while enabled. It must not refer to the node."""
-
-    def __init__(self, rows: SurvivingRows, dim: int) -> None:
-        self.rows = rows
-        self.dim = dim
-        self.enabled = False
-
-    def unpack(self, x: Tensor) -> Tensor:
-        return self.rows.take(x, self.dim) if self.enabled else x
-
-
-def _identity(x: Tensor) -> Tensor:
-    return x
 
 
 @cache

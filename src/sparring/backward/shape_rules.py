@@ -25,7 +25,7 @@ def _reshape(visit: NodeVisit) -> Grads | None:
 
 @rule("Expand")
 def _expand(visit: NodeVisit) -> Grads | None:
-    return visit.result(visit.grads[0], visit.dim)  # it is summed to the shape of the input later
+    return visit.results(visit.grads, visit.dim)  # it is summed to the shape of the input later
 
 
 @rule("T Transpose Permute")
@@ -72,7 +72,7 @@ def _part(visit: NodeVisit) -> Grads | None:
     dim = visit.dim + (kind == "Select" and along <= visit.dim)
     if along == dim:
         is_whole = kind == "Slice" and shape[dim] == visit.shape[dim]  # x[:]
-        return visit.result(visit.grads[0], dim) if is_whole else None
+        return visit.results(visit.grads, dim) if is_whole else None
     arguments = visit.grads[0], visit.rows.cut(shape, dim), along
     if kind == "Select":
         grad = torch.ops.aten.select_backward(*arguments, signed(node._saved_index))
@@ -81,7 +81,7 @@ def _part(visit: NodeVisit) -> Grads | None:
         grad = torch.ops.aten.slice_backward(*arguments, *limits, node._saved_step)
     else:
         grad = torch.ops.aten.index_select_backward(*arguments, node._saved_index)
-    return visit.result(grad, dim)
+    return visit.results([grad], dim)
 
 
 @rule("Split SplitWithSizes Unbind")
@@ -97,8 +97,8 @@ def _split(visit: NodeVisit) -> Grads | None:
         for grad, meta in zip(visit.grads, visit.node._input_metadata, strict=True)
     ]
     if removes_dim:
-        return visit.result(torch.stack(parts, along), visit.dim + (along <= visit.dim))
-    return visit.result(torch.cat(parts, along), visit.dim)
+        return visit.results([torch.stack(parts, along)], visit.dim + (along <= visit.dim))
+    return visit.results([torch.cat(parts, along)], visit.dim)
 
 
 @rule("Repeat")
@@ -117,7 +117,7 @@ def _repeat(visit: NodeVisit) -> Grads | None:
         shape = rows.cut(shape, visit.dim)
     sizes = [size for pair in zip(repeats, shape, strict=True) for size in pair]
     total = visit.grads[0].reshape(sizes).sum(tuple(range(0, len(sizes), 2)))
-    return [CompactGrad(total)] if samples_are_repeats else visit.result(total, visit.dim)
+    return visit.results([total], None if samples_are_repeats else visit.dim)
 
 
 @rule("Amax Amin LinalgVectorNorm Logsumexp Max Min Mean Sum")
@@ -142,9 +142,9 @@ def _reduction(visit: NodeVisit) -> Grads | None:
     if hasattr(node, "_saved_indices"):
         indices = visit.rows.take(node._saved_indices, visit.dim)
         kernel = torch.ops.aten.value_selecting_reduction_backward
-        return visit.result(kernel(grad, reduced[0], indices, compact_shape, node._saved_keepdim), dim)
+        return visit.results([kernel(grad, reduced[0], indices, compact_shape, node._saved_keepdim)], dim)
     for removed_dim in removed:
         grad = grad.unsqueeze(removed_dim)
     if kind_of(node.name()) == "Mean":
         grad = grad / math.prod(shape[d] for d in reduced)
-    return visit.result(grad.expand(compact_shape), dim)
+    return visit.results([grad.expand(compact_shape)], dim)
