@@ -69,7 +69,7 @@ class GraphWalk:
                     continue
                 if result is not None:
                     self._receive(edge, result)
-                if next_node in graph.leaves or edge in graph.ends:
+                if next_node in graph.leaves or (graph.ends and edge in graph.ends):
                     continue
                 if isinstance(next_node, BackwardCFunction):
                     self._owners[next_node] = owner
@@ -92,13 +92,13 @@ class GraphWalk:
         grad = grad.sum_to(metadata[output_nr].shape)
         if grad.value.dtype != metadata[output_nr].dtype:
             grad = grad._replace(value=grad.value.to(metadata[output_nr].dtype))
-        if edge in self.graph.ends:
+        if self.graph.ends and edge in self.graph.ends:
             self._collect(edge, grad.full())
             return
         slots = self._waiting.setdefault(node, [None] * len(metadata))
         earlier = slots[output_nr]
         slots[output_nr] = total = grad if earlier is None else earlier.add(grad)
-        self._n_compact += _is_compact(total) - _is_compact(earlier)
+        self._n_compact += (total.rows is not None) - (earlier is not None and earlier.rows is not None)
 
     def _collect(self, target: Any, grad: Tensor) -> None:
         self.gradients[target] = self.gradients[target] + grad if target in self.gradients else grad
@@ -107,7 +107,7 @@ class GraphWalk:
         """Run a node. Returns one gradient for each of its edges."""
         slots = self._waiting.pop(node)
         grads = [grad for grad in slots if grad is not None]
-        self._n_compact -= sum(map(_is_compact, grads))
+        self._n_compact -= sum(grad.rows is not None for grad in grads)
         _, rows, dim = grads[0]
         have_same_rows = len(grads) == 1 or all(grad.rows is rows and grad.dim == dim for grad in grads)
         if have_same_rows and rows is not None and (rule := rule_for(node)) is not None:
@@ -158,7 +158,3 @@ def run_engine(
     with muted(targets.values(), [node for node, _ in starts]):
         gradients = torch.autograd.grad(outputs, inputs, list(starts.values()), **options)
     return {target: grad for target, grad in zip(targets, gradients, strict=True) if grad is not None}
-
-
-def _is_compact(grad: CompactGrad | None) -> bool:
-    return grad is not None and grad.rows is not None

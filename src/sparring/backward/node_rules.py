@@ -81,7 +81,7 @@ class NodeVisit:
 
     def results(self, values: Values, dims: int | Sequence[int | None] | None) -> Grads:
         """The resulting gradients, with ``dims`` as in ``run``."""
-        dims = dims if isinstance(dims, Sequence) else [dims] * len(values)
+        dims = [dims] * len(values) if dims is None or isinstance(dims, int) else dims
         return [
             None if x is None else CompactGrad(x) if dim is None else CompactGrad(x, self.rows, dim)
             for x, dim in zip(values, dims, strict=True)
