@@ -1,16 +1,17 @@
-"""One training step with the backward skipped where it is zero, against the full one, at given shares of won samples.
+"""Time of a training step that skips the backward of won samples, relative to a full step.
 
-    python benchmarks/skip.py                   encoder and CNN, all shares, then the automatic gate: about ten minutes
-    python benchmarks/skip.py --quick           the encoder at 0, 75 and 90 % won, about a minute
+    python benchmarks/skip.py             encoder, CNNs and LSTM at all shares, then skip="auto": ten minutes
+    python benchmarks/skip.py --quick     the encoder at 0, 75 and 90 % won samples: about a minute
 
-The encoder is a Hugging Face BERT of 6 layers, 384 wide, on 32 x 32 tokens, dropout on; the CNN has three convolutions on 64
-images of 32 x 32. A step is forward, AS-Softmax and backward; no optimizer. Whoever is won is so by a bias of the classifier
-that dropout cannot undo. Contestants alternate, the minimum of the repeats counts, ratios are full step over contestant's.
-Beside each time stands the largest difference of a gradient entry to the full backward's, over the largest entry. Two passes draw
-other dropout masks, hence theirs; without dropout it is at rounding too (last column).
+The encoder is a Hugging Face BERT of 6 layers, 384 wide, on 32 x 32 tokens with dropout. The CNN has three
+convolutions on 64 images of 32 x 32. A step is forward, AS-Softmax and backward, without an optimizer. A bias
+of the classifier, which dropout cannot change, decides which samples are won. The forms of skipping
+alternate, the minimum over repeats counts, and a ratio is the time of a full step over that of the form. Next
+to it is the largest difference of a gradient entry from the full backward, relative to the largest entry. Two
+passes draw other dropout masks, so the last column has their difference without dropout.
 
-The gate (skip="auto") is measured by alternating its steps with full ones, its own trials included: total time of the full
-steps over its own.
+Steps with skip="auto", its trials included, alternate with full steps. The ratio is that of their total
+times.
 """
 
 from __future__ import annotations
@@ -86,10 +87,8 @@ class Cnn(nn.Module):
 class Lstm(nn.Module):
     def __init__(self, dropout: float) -> None:
         super().__init__()
-        self.embedding, self.lstm = (
-            nn.Embedding(5000, 256),
-            nn.LSTM(256, 256, 2, batch_first=True, dropout=dropout),
-        )
+        self.embedding = nn.Embedding(5000, 256)
+        self.lstm = nn.LSTM(256, 256, 2, batch_first=True, dropout=dropout)
         self.head = nn.Linear(256, N_CLASSES)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -122,7 +121,7 @@ def make(name: str, won: float, dropout: float = 0.1) -> tuple[nn.Module, Batch]
         model.head.bias[0] = 20.0  # type: ignore[union-attr, index, operator]
     n = len(inputs[0])
     target = torch.randint(1, N_CLASSES, (n,))
-    target[torch.randperm(n)[: round(won * n)]] = 0  # the class everybody is given
+    target[torch.randperm(n)[: round(won * n)]] = 0  # the class that is predicted for all samples
     return model, (*inputs, target)
 
 
@@ -149,9 +148,10 @@ def gradients(form: str, model: nn.Module, batch: Batch) -> list[Tensor]:
 
 def difference(form: str, name: str, won: float, dropout: float) -> float:
     model, batch = make(name, won, dropout)
-    full, got = gradients("off", model, batch), gradients(form, model, batch)
-    top = max(float(grad.abs().max()) for grad in full)
-    return max(float((a - b).abs().max()) for a, b in zip(full, got, strict=True)) / (top or 1.0)
+    expected = gradients("off", model, batch)
+    grads = gradients(form, model, batch)
+    largest = max(float(grad.abs().max()) for grad in expected)
+    return max(float((a - b).abs().max()) for a, b in zip(expected, grads, strict=True)) / (largest or 1.0)
 
 
 def measure(name: str, shares: tuple[float, ...], repeats: int, console: Console) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def measure(name: str, shares: tuple[float, ...], repeats: int, console: Console
     return results
 
 
-def measure_gate(
+def measure_auto(
     name: str, shares: tuple[float, ...], n_steps: int, console: Console
 ) -> list[dict[str, Any]]:
     results = []
@@ -189,22 +189,23 @@ def measure_gate(
         console.print(f"  auto: {name}, {won:.0%} won", style="dim")
         model, batch = make(name, won)
         twin, _ = make(name, won)
-        full, auto, chosen = Skipper(twin, "off"), Skipper(model, "auto"), []
+        full = Skipper(twin, "off")
+        auto = Skipper(model, "auto")
+        forms = []
         seconds = {"off": [step(full, batch)], "auto": [step(auto, batch)]}
         for _ in range(n_steps):
             seconds["off"].append(step(full, batch))
             seconds["auto"].append(step(auto, batch))
-            chosen.append(auto.costs.choose())  # type: ignore[union-attr]
+            forms.append(auto.costs.choose())  # type: ignore[union-attr]
         auto.close()
-        totals = {
-            form: sum(sorted(times[1:])[: int(0.9 * n_steps)]) for form, times in seconds.items()
-        }  # the slowest tenth: somebody else
+        # the slowest tenth was disturbed by other processes
+        totals = {form: sum(sorted(times[1:])[: int(0.9 * n_steps)]) for form, times in seconds.items()}
         results.append(
             {
                 "model": name,
                 "won": won,
                 "speedup": round(totals["off"] / totals["auto"], 3),
-                "chosen": chosen[-1],
+                "last_form": forms[-1],
             }
         )
     return results
@@ -212,35 +213,28 @@ def measure_gate(
 
 def show(report: dict[str, Any], console: Console) -> None:
     for name in dict.fromkeys(r["model"] for r in report["steps"]):
-        table = Table(title=f"{name}: full step over each form's; largest gradient difference")
+        table = Table(title=f"{name}: time of a full step over that of a form; largest gradient difference")
         for column in ("won", "full", "rows", "difference", "two-pass", "difference", "no dropout"):
             table.add_column(column, justify="right")
         for won in dict.fromkeys(r["won"] for r in report["steps"]):
-            mine = {r["form"]: r for r in report["steps"] if r["model"] == name and r["won"] == won}
-            rows, two = mine["rows"], mine.get("two-pass")
-            pair = (
-                [
-                    f"{two['speedup']:.2f}x",
-                    f"{two['difference']:.0e}",
-                    f"{two['difference_without_dropout']:.0e}",
-                ]
-                if two
-                else ["refused", "", ""]
-            )
-            table.add_row(
-                f"{won:.0%}",
-                f"{mine['off']['ms']:.0f} ms",
-                f"{rows['speedup']:.2f}x",
-                f"{rows['difference']:.0e}",
-                *pair,
-            )
+            forms = {r["form"]: r for r in report["steps"] if r["model"] == name and r["won"] == won}
+            cells = [f"{won:.0%}", f"{forms['off']['ms']:.0f} ms"]
+            for form in ("rows", "two-pass"):
+                result = forms.get(form)
+                cells += (
+                    [f"{result['speedup']:.2f}x", f"{result['difference']:.0e}"]
+                    if result
+                    else ["refused", ""]
+                )
+            without_dropout = forms.get("two-pass", {}).get("difference_without_dropout")
+            table.add_row(*cells, "" if without_dropout is None else f"{without_dropout:.0e}")
         console.print(table)
-    if report["gate"]:
-        table = Table(title='skip="auto": full steps over its own, trials included')
-        for column in ("model", "won", "speedup", "ended with"):
+    if report["auto"]:
+        table = Table(title='skip="auto": time of full steps over that of its steps, trials included')
+        for column in ("model", "won", "speedup", "last form"):
             table.add_column(column)
-        for r in report["gate"]:
-            table.add_row(r["model"], f"{r['won']:.0%}", f"{r['speedup']:.2f}x", r["chosen"])
+        for r in report["auto"]:
+            table.add_row(r["model"], f"{r['won']:.0%}", f"{r['speedup']:.2f}x", r["last_form"])
         console.print(table)
 
 
@@ -249,21 +243,21 @@ def main(argv: list[str]) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="the encoder at 0, 75 and 90 %% won only")
-    parser.add_argument(
-        "--repeats", type=int, default=12, help="steps of each contestant (default: %(default)s)"
-    )
+    parser.add_argument("--repeats", type=int, default=12, help="steps of each form (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=RESULT, help="the JSON file to write (default: %(default)s)"
+    )
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     console = Console()
-    report = provenance(__file__, argv, args.threads) | {"steps": [], "gate": []}
+    report = provenance(__file__, argv, args.threads) | {"steps": [], "auto": []}
     shares = (0.0, 0.75, 0.9) if args.quick else SHARES
     for name in ["encoder"] if args.quick else ["encoder", "cnn", "cnn, BatchNorm", "lstm"]:
         report["steps"] += measure(name, shares, args.repeats, console)
     if not args.quick:
         for name in MODELS:
-            report["gate"] += measure_gate(name, (0.0, 0.5, 0.9), 24 if name == "encoder" else 60, console)
+            report["auto"] += measure_auto(name, (0.0, 0.5, 0.9), 24 if name == "encoder" else 60, console)
     show(report, console)
     write(report, args.out)
     console.print(f"written to {args.out}")

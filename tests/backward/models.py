@@ -1,4 +1,4 @@
-"""Models of every kind a user may bring, small, with dropout on; and the gradient of a batch in which some rows are won."""
+"""Small models of all kinds, with dropout on, and the gradients of a batch in which some samples are won."""
 
 from __future__ import annotations
 
@@ -22,27 +22,24 @@ class Case(NamedTuple):
 class Lstm(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embedding, self.lstm, self.head = (
-            nn.Embedding(50, 16),
-            nn.LSTM(16, 24, 2, batch_first=True, dropout=0.1),
-            nn.Linear(24, 7),
-        )
+        self.embedding = nn.Embedding(50, 16)
+        self.lstm = nn.LSTM(16, 24, 2, batch_first=True, dropout=0.1)
+        self.head = nn.Linear(24, 7)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.lstm(self.embedding(x))[0][:, -1])
 
 
 class Seq(nn.Module):
-    """torch's own transformer, batch second, as it comes."""
+    """torch's own transformer, with the batch first or second."""
 
     def __init__(self, batch_first: bool) -> None:
         super().__init__()
-        self.batch_first, self.embedding = batch_first, nn.Embedding(50, 16)
+        self.batch_first = batch_first
+        self.embedding = nn.Embedding(50, 16)
         layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.1, batch_first=batch_first)
-        self.encoder, self.head = (
-            nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
-            nn.Linear(16, 7),
-        )
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(16, 7)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.embedding(x if self.batch_first else x.t())
@@ -50,17 +47,16 @@ class Seq(nn.Module):
 
 
 class Shapes(nn.Module):
-    """Every way to change a shape that a rule knows, and a few it does not."""
+    """Many operations that change shapes, with and without a rule."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b, self.scale, self.norm = (
-            nn.Linear(12, 24),
-            nn.Linear(24, 24),
-            nn.Parameter(torch.ones(24)),
-            nn.GroupNorm(4, 24),
-        )
-        self.head, self.prior = nn.Linear(36, 7), nn.Parameter(torch.zeros(N, 7))
+        self.a = nn.Linear(12, 24)
+        self.b = nn.Linear(24, 24)
+        self.scale = nn.Parameter(torch.ones(24))
+        self.norm = nn.GroupNorm(4, 24)
+        self.head = nn.Linear(36, 7)
+        self.prior = nn.Parameter(torch.zeros(N, 7))
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.silu(self.a(x)) * self.scale
@@ -70,7 +66,7 @@ class Shapes(nn.Module):
         h = torch.where(h > 0, parts[0], parts[1] / 3).unsqueeze(2).squeeze(2)
         h = self.norm(h.transpose(1, 2)).permute(0, 2, 1)
         h = h[:, 1:] - h[:, :-1].mean((1,), keepdim=True).expand(-1, h.shape[1] - 1, -1)
-        top = h.amax(1)  # no rule
+        top = h.amax(1)
         first = h.reshape(h.shape[0], -1)[:, :12].softmax(-1)
         return self.head(torch.cat([top, first * h.sum((1, 2)).unsqueeze(-1)], 1)) + self.prior
 
@@ -93,7 +89,7 @@ def _tokens() -> dict[str, Tensor]:
 
 
 def _both(**settings: Any) -> dict[str, Any]:
-    """For an encoder and a decoder."""
+    """The same settings for an encoder and a decoder."""
     return {"d_model": 32} | {
         f"{side}_{name}": value for name, value in settings.items() for side in ("encoder", "decoder")
     }
@@ -252,21 +248,20 @@ def logits_of(output: Any) -> Tensor:
 
 
 def backward(case: Case, won: float, seed: int = 7) -> dict[str, Tensor | None]:
-    """Gradients of a loss that gives exactly zero to a share of the samples, as a won sample does."""
+    """The gradients of a loss in which a share of the samples has a gradient of exactly zero."""
     case.model.zero_grad()
     torch.manual_seed(seed)
     logits = logits_of(case.model(**case.batch))
-    kept = torch.ones(N)
-    kept[torch.randperm(N, generator=torch.Generator().manual_seed(seed))[: round(won * N)]] = 0
-    values = F.cross_entropy(
-        logits.movedim(-1, 1), logits.detach().argmin(-1), reduction="none"
-    )  # (N,) or (N, T)
-    (values * kept.view(-1, *[1] * (values.ndim - 1))).sum().div(values.numel()).backward()
+    weights = torch.ones(N)
+    weights[torch.randperm(N, generator=torch.Generator().manual_seed(seed))[: round(won * N)]] = 0
+    target = logits.detach().argmin(-1)
+    losses = F.cross_entropy(logits.movedim(-1, 1), target, reduction="none")  # (N,) or (N, T)
+    (losses * weights.view(-1, *[1] * (losses.ndim - 1))).sum().div(losses.numel()).backward()
     return {name: None if p.grad is None else p.grad.clone() for name, p in case.model.named_parameters()}
 
 
 def difference(a: dict[str, Tensor | None], b: dict[str, Tensor | None]) -> float:
-    """Largest difference over the largest gradient. (Attention's key biases have a gradient of zero but for rounding.)"""
+    """Largest difference over the largest gradient: that of key biases in attention is rounding."""
     assert {n for n, g in a.items() if g is None} == {n for n, g in b.items() if g is None}
     pairs = [(g, b[n]) for n, g in a.items() if g is not None]
     top = max(float(g.abs().max()) for g, _ in pairs)

@@ -1,4 +1,4 @@
-"""Run by test_sharding.py under torchrun: gradients of models that are wrapped or sharded, with skipping and without."""
+"""Run by test_sharding.py in two processes: gradients of wrapped or sharded models, compacted or not."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from sparring.backward import skipper as skip
+from sparring.backward.compact import compact
 
 WON = (0.0, 0.5, 1.0)
+COMPACTED = ("before", "after", "a part")
 
 
 def net() -> nn.Sequential:
@@ -64,55 +65,60 @@ WRAPPERS: dict[str, Callable[[nn.Sequential], nn.Module]] = {
 }
 
 
-def gradients(name: str, compacted: str, won: float) -> list[Tensor]:
-    """Of two steps. ``compacted``: "no", "before" or "after" the model is wrapped, or "a part" of it before."""
+def gradients(name: str, compacted: str) -> list[list[Tensor]]:
+    """The gradients of two steps at each share of won rows.
+
+    ``compacted``: "no", "before" or "after" the model is wrapped, or "a part" of the model before that.
+    """
     model = net()
     if compacted == "a part":
-        skip.compact(model[0])
+        compact(model[0])
     if compacted == "before":
-        skip.compact(model)
+        compact(model)
     wrapped = WRAPPERS[name](model)
     if compacted == "after":
-        skip.compact(wrapped)
-    for step in range(2):
-        torch.manual_seed(10 * step + dist.get_rank() * (name != "tensor parallel"))
-        context = wrapped.no_sync() if name == "ddp, no_sync" and step == 0 else nullcontext()
-        with context:
-            rows = wrapped(torch.randn(8, 6)).logsumexp(1)
-            (rows * (torch.arange(8) >= 8 * won)).sum().backward()
-    grads = [parameter.grad for parameter in wrapped.parameters()]
-    return [
-        grad.full_tensor() if hasattr(grad, "full_tensor") else grad for grad in grads if grad is not None
-    ]
+        compact(wrapped)
+    results = []
+    for won in WON:
+        wrapped.zero_grad()
+        for step in range(2):
+            torch.manual_seed(10 * step + dist.get_rank() * (name != "tensor parallel"))
+            with wrapped.no_sync() if name == "ddp, no_sync" and step == 0 else nullcontext():
+                rows = wrapped(torch.randn(8, 6)).logsumexp(1)
+                (rows * (torch.arange(8) >= 8 * won)).sum().backward()
+        grads = [parameter.grad for parameter in wrapped.parameters() if parameter.grad is not None]
+        results.append([getattr(grad, "full_tensor", grad.clone)() for grad in grads])
+    return results
 
 
-def outcome(name: str, compacted: str, won: float) -> str:
-    """ "equal", "refused" or how far off."""
-    expected = gradients(name, "no", won)
-    try:
-        got = gradients(name, compacted, won)
-    except ValueError as error:
-        return "refused" if "two-pass" in str(error) else str(error)
-    if len(got) != len(expected):
-        return f"{len(got)} gradients instead of {len(expected)}"
+def difference(expected: list[Tensor], grads: list[Tensor]) -> str:
+    if len(grads) != len(expected):
+        return f"{len(grads)} gradients instead of {len(expected)}"
     scale = max(float(grad.abs().max()) for grad in expected) or 1.0
-    worst = max(float((a - b).abs().max()) for a, b in zip(expected, got, strict=True)) / scale
+    worst = max(float((a - b).abs().max()) for a, b in zip(expected, grads, strict=True)) / scale
     return "equal" if worst < 1e-5 else f"off by {worst:.1%}"
 
 
-def main(path: str) -> None:
+def outcomes(name: str) -> dict[tuple[str, str], list[str]]:
+    """For each share of won rows: "equal", "refused", or how different the gradients are."""
+    expected = gradients(name, "no")
+    results: dict[tuple[str, str], list[str]] = {}
+    for compacted in COMPACTED:
+        try:
+            results[name, compacted] = list(map(difference, expected, gradients(name, compacted)))
+        except ValueError as error:
+            results[name, compacted] = ["refused" if "two-pass" in str(error) else str(error)]
+    return results
+
+
+def main(path: str, rank: int) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # FSDP's own
-    dist.init_process_group("gloo")
-    outcomes = {
-        (name, compacted, won): outcome(name, compacted, won)
-        for name in WRAPPERS
-        for compacted in ("before", "after", "a part")
-        for won in WON
-    }
-    torch.save(outcomes, f"{path}.{dist.get_rank()}")
+    dist.init_process_group("gloo", init_method=f"file://{path}.store", rank=rank, world_size=2)
+    results = [outcomes(name) for name in WRAPPERS]
+    torch.save({key: value for result in results for key, value in result.items()}, f"{path}.{rank}")
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""A model and its compacted twin: the same random state, the same loss, and the gradients side by side."""
+"""A model and a compacted copy of it: equal random states, equal losses, and their gradients side by side."""
 
 from __future__ import annotations
 
@@ -9,10 +9,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from sparring.backward import skipper as skip
+from sparring.backward.compact import compact
+from sparring.backward.stats import SkipStats
 
 
-def mlp() -> nn.Module:
+class FunctionNet(nn.Module):
+    """Any children, and any function as forward: ``function(net, *args)``."""
+
+    def __init__(self, function: Callable[..., Any], **children: nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        for name, child in children.items():
+            self.add_module(name, child)
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(self, *args)
+
+
+def mlp() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)
@@ -26,14 +40,14 @@ def half_won(logits: torch.Tensor) -> torch.Tensor:
 
 def twins(run: Callable[[nn.Module], Any]) -> tuple[Any, ...]:
     """``run(model)`` on a plain and on a compacted model, from the same random state."""
-    cases = []
+    results = []
     for compacted in (False, True):
         model = mlp()
         if compacted:
-            skip.compact(model)
+            compact(model)
         torch.manual_seed(1)
-        cases.append(run(model))
-    return tuple(cases)
+        results.append(run(model))
+    return tuple(results)
 
 
 def assert_same(run: Callable[[nn.Module], Any]) -> None:
@@ -42,13 +56,15 @@ def assert_same(run: Callable[[nn.Module], Any]) -> None:
         torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-6)
 
 
-def compared(model: nn.Module, x: torch.Tensor) -> skip.SkipStats:
-    """A model against its compacted twin, from the same random state; what the twin's backward did."""
+def compared(
+    model: nn.Module, x: torch.Tensor, loss: Callable[[torch.Tensor], torch.Tensor] = half_won
+) -> SkipStats:
+    """Check that a compacted copy of the model has the same gradients. Returns what its backward did."""
     twin = copy.deepcopy(model)
-    with skip.compact(twin) as compaction:
-        for each in (model, twin):
+    with compact(twin) as compaction:
+        for net in (model, twin):
             torch.manual_seed(1)
-            half_won(each(x)).backward()
+            loss(net(x)).backward()
     for a, b in zip(grads_of(model), grads_of(twin), strict=True):
         torch.testing.assert_close(b, a)
     return compaction.stats

@@ -1,4 +1,4 @@
-"""A network whose activations can be got hold of, hooks of every kind torch has, and what a run with them comes to."""
+"""A network with an activation to put hooks on, all kinds of hooks that torch has, and a run with them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 N = 20
-SHARES = (0.0, 0.5, 0.9, 1.0)
+SHARES = (0.0, 0.5, 1.0)  # of won rows: torch's engine, the walk, and no backward at all
 Calls = list[tuple[str, list[Tensor | None]]]
+Result = tuple[Calls, list[Tensor | None]]  # the calls of hooks, and gradients
 
 
 class Net(nn.Module):
-    """An activation that can be got hold of (``h``), and a place in the forward where hooks are registered (``during``)."""
+    """An activation that tests can reach (``h``), and a function that runs in the forward (``during``)."""
 
-    def __init__(self, variant: str) -> None:
+    def __init__(self, variant: str = "plain") -> None:
         super().__init__()
         torch.manual_seed(0)
         self.variant = variant
-        self.first, self.second, self.head = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        self.first = nn.Linear(6, 8)
+        self.second = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 4)
         self.norm = nn.BatchNorm1d(8) if variant == "batch norm" else nn.LayerNorm(8)
-        self.during: Callable[[Net], None] = nothing
+        self.during: Callable[[Net], Any] = nothing
         self.h = torch.zeros(())
 
     def forward(self, x: Tensor) -> Any:
         self.h = h = self.norm(torch.tanh(self.first(x)))
         self.during(self)
-        inner = (
-            checkpoint(self.second, h, use_reentrant=True) if self.variant == "reentrant" else self.second(h)
-        )
+        is_reentrant = self.variant == "reentrant"
+        inner = checkpoint(self.second, h, use_reentrant=True) if is_reentrant else self.second(h)
         logits = self.head(inner.relu())
         return (logits, h) if self.variant == "returns both" else logits
 
@@ -44,18 +46,31 @@ def nothing(_: Net) -> None:
 VARIANTS = ("plain", "batch norm", "returns both", "reentrant")
 
 
+def clones(grads: Any) -> list[Tensor | None]:
+    return [None if grad is None else grad.clone() for grad in grads]
+
+
+def halves(grads: Any) -> tuple[Tensor | None, ...]:
+    return tuple(None if grad is None else grad * 0.5 for grad in grads)
+
+
 def node_hook(calls: Calls, name: str) -> Callable[..., Any]:
-    def hook(grad_inputs: Any, grad_outputs: Any) -> Any:
-        calls.append((name, [None if g is None else g.clone() for g in grad_outputs]))
-        return tuple(None if g is None else g * 0.5 for g in grad_inputs)
+    """For nodes and modules. Records the gradients of outputs and halves those of inputs."""
+
+    def hook(*args: Any) -> Any:
+        *_, grad_inputs, grad_outputs = args
+        calls.append((name, clones(grad_outputs)))
+        return halves(grad_inputs)
 
     return hook
 
 
 def node_prehook(calls: Calls, name: str) -> Callable[..., Any]:
-    def hook(grads: Any) -> Any:
-        calls.append((name, [None if g is None else g.clone() for g in grads]))
-        return tuple(None if g is None else g * 0.5 for g in grads)
+    """For nodes and modules. Records the gradients of outputs and halves them."""
+
+    def hook(*args: Any) -> Any:
+        calls.append((name, clones(args[-1])))
+        return halves(args[-1])
 
     return hook
 
@@ -63,23 +78,7 @@ def node_prehook(calls: Calls, name: str) -> Callable[..., Any]:
 def tensor_hook(calls: Calls, name: str) -> Callable[[Tensor], Tensor]:
     def hook(grad: Tensor) -> Tensor:
         calls.append((name, [grad.clone()]))
-        return grad.clamp(-0.01, 0.01) * 0.5  # not linear: it matters that the whole gradient comes at once
-
-    return hook
-
-
-def module_hook(calls: Calls, name: str) -> Callable[..., Any]:
-    def hook(_: nn.Module, grad_inputs: Any, grad_outputs: Any) -> Any:
-        calls.append((name, [None if g is None else g.clone() for g in grad_outputs]))
-        return tuple(None if g is None else g * 0.5 for g in grad_inputs)
-
-    return hook
-
-
-def module_prehook(calls: Calls, name: str) -> Callable[..., Any]:
-    def hook(_: nn.Module, grad_outputs: Any) -> Any:
-        calls.append((name, [None if g is None else g.clone() for g in grad_outputs]))
-        return tuple(None if g is None else g * 0.5 for g in grad_outputs)
+        return grad.clamp(-0.01, 0.01) * 0.5  # not linear: a call with a part of the gradient is noticed
 
     return hook
 
@@ -95,54 +94,55 @@ def post_accumulate_hook(calls: Calls, name: str) -> Callable[[Tensor], None]:
 
 def accumulator(net: Net) -> Any:
     weight = net.first.weight
-    net.kept_alive = weight.expand_as(weight).grad_fn  # type: ignore[assignment]
-    return net.kept_alive.next_functions[0][0]
+    net.owner = weight.expand_as(weight).grad_fn  # type: ignore[assignment]
+    return net.owner.next_functions[0][0]
 
 
-def retain_after(net: Net, calls: Calls) -> None:
-    net.h.retain_grad()
+Register = Callable[[Net, Calls], Any]
 
-
-ON_ACTIVATIONS: dict[str, Callable[[Net, Calls], Any]] = {
+ON_ACTIVATIONS: dict[str, Register] = {
     "tensor": lambda net, calls: net.h.register_hook(tensor_hook(calls, "tensor")),
     "tensor, by keyword": lambda net, calls: net.h.register_hook(hook=tensor_hook(calls, "tensor")),
     "two on one tensor": lambda net, calls: [
-        net.h.register_hook(tensor_hook(calls, str(i))) for i in range(2)
+        net.h.register_hook(tensor_hook(calls, name)) for name in ("first", "second")
     ],
-    "retain_grad": retain_after,
+    "retain_grad": lambda net, _: net.h.retain_grad(),
     "node": lambda net, calls: net.h.grad_fn.register_hook(node_hook(calls, "node")),
     "node, before": lambda net, calls: net.h.grad_fn.register_prehook(node_prehook(calls, "prehook")),
 }
-ON_LEAVES: dict[str, Callable[[Net, Calls], Any]] = {
+ON_LEAVES: dict[str, Register] = {
     "leaf": lambda net, calls: net.first.weight.register_hook(tensor_hook(calls, "leaf")),
     "all leaves": lambda net, calls: [
-        p.register_hook(tensor_hook(calls, n)) for n, p in net.named_parameters()
+        p.register_hook(tensor_hook(calls, name)) for name, p in net.named_parameters()
     ],
     "post-accumulate": lambda net, calls: [
-        p.register_post_accumulate_grad_hook(post_accumulate_hook(calls, n))
-        for n, p in net.named_parameters()
+        p.register_post_accumulate_grad_hook(post_accumulate_hook(calls, name))
+        for name, p in net.named_parameters()
     ],
     "accumulator": lambda net, calls: accumulator(net).register_hook(node_hook(calls, "accumulator")),
     "accumulator, before": lambda net, calls: accumulator(net).register_prehook(
-        node_prehook(calls, "accumulator")
-    ),
-    "module": lambda net, calls: net.second.register_full_backward_hook(module_hook(calls, "module")),
-    "module, before": lambda net, calls: net.second.register_full_backward_pre_hook(
-        module_prehook(calls, "module")
-    ),
-    "the model": lambda net, calls: net.register_full_backward_hook(module_hook(calls, "model")),
-    "the model, before": lambda net, calls: net.register_full_backward_pre_hook(
-        module_prehook(calls, "model")
+        node_prehook(calls, "before")
     ),
 }
+ON_MODULES: dict[str, Register] = {
+    "module": lambda net, calls: net.second.register_full_backward_hook(node_hook(calls, "module")),
+    "module, before": lambda net, calls: net.second.register_full_backward_pre_hook(node_prehook(calls, "m")),
+    "the model": lambda net, calls: net.register_full_backward_hook(node_hook(calls, "model")),
+    "the model, before": lambda net, calls: net.register_full_backward_pre_hook(node_prehook(calls, "model")),
+}
+HOOKS = ON_ACTIVATIONS | ON_LEAVES | ON_MODULES
 MOMENTS = [
     *((kind, moment) for kind in ON_ACTIVATIONS for moment in ("in", "after", "in another thread")),
-    *((kind, moment) for kind in ON_LEAVES for moment in ("before", "in", "after", "in another thread")),
+    *(
+        (kind, moment)
+        for kind in ON_LEAVES | ON_MODULES
+        for moment in ("before", "in", "after", "in another thread")
+    ),
 ]
 
 
-def register(kind: str, net: Net, calls: Calls) -> None:
-    (ON_ACTIVATIONS | ON_LEAVES)[kind](net, calls)
+def inputs() -> Tensor:
+    return torch.linspace(-1, 1, N * 6).view(N, 6)
 
 
 def weights(won: float) -> Tensor:
@@ -152,22 +152,23 @@ def weights(won: float) -> Tensor:
 def loss_of(output: Any, net: Net, won: float) -> Tensor:
     logits, h = output if isinstance(output, tuple) else (output, None)
     loss = (logits.logsumexp(1) * weights(won)).sum() / N
-    loss = loss + (net.first.weight * 0.01).square().sum()  # a leaf gets gradient from elsewhere too
+    loss = loss + (net.first.weight * 0.01).square().sum()  # the leaf gets gradient from elsewhere too
     return loss if h is None else loss + (h.square().sum(1) * weights(won)).sum() / N
 
 
-def run(net: Net, kind: str, moment: str, won: float) -> tuple[Calls, list[Tensor | None]]:
+def run(net: Net, kind: str, moment: str, won: float) -> Result:
+    """Forward and backward with a hook that is registered at some moment."""
     calls: Calls = []
+    register = HOOKS[kind]
     if moment == "before":
-        register(kind, net, calls)
+        register(net, calls)
     if moment == "in":
-        net.during = lambda net: register(kind, net, calls)
-    torch.manual_seed(1)
-    output = net(torch.randn(N, 6))
+        net.during = lambda net: register(net, calls)
+    output = net(inputs())
     if moment == "after":
-        register(kind, net, calls)
+        register(net, calls)
     if moment == "in another thread":
-        thread = threading.Thread(target=register, args=(kind, net, calls))
+        thread = threading.Thread(target=register, args=(net, calls))
         thread.start()
         thread.join()
     loss_of(output, net, won).backward()
@@ -175,16 +176,11 @@ def run(net: Net, kind: str, moment: str, won: float) -> tuple[Calls, list[Tenso
     return calls, [*retained, *(p.grad for p in net.parameters())]
 
 
-def same(plain: tuple[Calls, list[Tensor | None]], compacted: tuple[Calls, list[Tensor | None]]) -> None:
-    assert sorted(name for name, _ in compacted[0]) == sorted(name for name, _ in plain[0])
-    for (_, expected), (_, got) in zip(
-        sorted(plain[0], key=_name), sorted(compacted[0], key=_name), strict=True
-    ):
-        for a, b in zip(expected, got, strict=True):
-            torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-7)
-    for a, b in zip(plain[1], compacted[1], strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-7)
-
-
-def _name(call: tuple[str, Any]) -> str:
-    return call[0]
+def assert_same(plain: Result, compacted: Result) -> None:
+    """The same calls, in any order of the hooks, with the same gradients; and the same results."""
+    expected_calls, calls = (sorted(result[0], key=lambda call: call[0]) for result in (plain, compacted))
+    assert [name for name, _ in calls] == [name for name, _ in expected_calls]
+    torch.testing.assert_close(
+        [grads for _, grads in calls], [grads for _, grads in expected_calls], rtol=1e-5, atol=1e-7
+    )
+    torch.testing.assert_close(compacted[1], plain[1], rtol=1e-5, atol=1e-7)

@@ -1,9 +1,12 @@
-"""Hooks of every kind torch has, put on before, in and after the forward: a compacted model calls them as often as a plain one,
-with the same gradients, and ends with the same gradients."""
+"""All kinds of hooks that torch has, registered before, in and after the forward.
+
+A compacted model calls them as often as a plain model, with the same gradients, and has the same gradients.
+"""
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -11,58 +14,79 @@ from torch import Tensor
 from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.modules.module import register_module_full_backward_hook
 
-from sparring.backward import skipper as skip
+from sparring.backward.compact import compact
 from tests.hostile.hooked import (
     MOMENTS,
+    ON_MODULES,
     SHARES,
     VARIANTS,
     Calls,
     N,
     Net,
+    Result,
+    assert_same,
+    clones,
+    inputs,
     loss_of,
-    module_hook,
+    node_hook,
     node_prehook,
     nothing,
     run,
-    same,
     tensor_hook,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # no input requires a gradient
 
-@pytest.mark.filterwarnings(
-    "ignore:Full backward hook is firing"
-)  # torch says so where no input requires a gradient
+
+def compacted_net(variant: str = "plain") -> Net:
+    net = Net(variant)
+    compact(net)
+    return net
+
+
+@cache
+def expected(variant: str, kind: str, moment: str, won: float) -> Result:
+    return run(Net(variant), kind, moment, won)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("kind", "moment"), MOMENTS)
 def test_called_as_often_and_with_the_same(kind: str, moment: str, variant: str) -> None:
     for won in SHARES:
-        net = Net(variant)
-        plain = run(copy.deepcopy(net), kind, moment, won)
-        skip.compact(net)
-        same(plain, run(net, kind, moment, won))
-        if moment == "before":
-            assert plain[0], "the hook was never called: this case shows nothing"
+        # a plain model does not depend on the thread, nor on the moment unless the hook is a module's
+        same_as = moment if kind in ON_MODULES and moment != "in another thread" else "after"
+        plain = expected(variant, kind, same_as, won)
+        assert_same(plain, run(compacted_net(variant), kind, moment, won))
+        assert plain[0] or kind == "retain_grad" or (kind in ON_MODULES and moment != "before")
+
+
+def compare(program: Callable[[Net, Calls], list[Tensor | None]], variant: str = "plain") -> Calls:
+    """Run a program with a plain and a compacted network. Returns its calls of hooks."""
+    results = []
+    for net in (Net(variant), compacted_net(variant)):
+        calls: Calls = []
+        grads = program(net, calls)
+        results.append((calls, [*grads, *(p.grad for p in net.parameters())]))
+    assert_same(*results)
+    return results[0][0]
 
 
 def multi(tensors: list[Tensor], calls: Calls) -> None:
-    register_multi_grad_hook(
-        tensors, lambda grads: calls.append(("multi", [g if g is None else g.clone() for g in grads]))
-    )
+    register_multi_grad_hook(tensors, lambda grads: calls.append(("multi", clones(grads))))
 
 
 @pytest.mark.parametrize("won", SHARES)
 def test_a_hook_of_several_tensors(won: float) -> None:
-    """In the forward it is torch's own business; after it, it cannot be right, so it is refused."""
-    results = []
-    for compacted in (False, True):
-        net, calls = Net("plain"), []
-        if compacted:
-            skip.compact(net)
-        net.during = lambda net, calls=calls: multi([net.h, net.first.weight], calls)
-        loss_of(net(torch.linspace(-1, 1, N * 6).view(N, 6)), net, won).backward()
-        results.append((calls, [p.grad for p in net.parameters()]))
-    same(*results)
-    net.during = nothing
+    """Registered in the forward it is exact. After the forward it cannot be, so it is refused."""
+
+    def program(net: Net, calls: Calls) -> list[Tensor | None]:
+        net.during = lambda net: multi([net.h, net.first.weight], calls)
+        loss_of(net(inputs()), net, won).backward()
+        net.during = nothing
+        return []
+
+    assert compare(program)
+    net = compacted_net()
     output = net(torch.randn(N, 6))
     multi([net.h, output], [])
     with pytest.raises(RuntimeError, match="inside forward"):
@@ -72,76 +96,67 @@ def test_a_hook_of_several_tensors(won: float) -> None:
 @pytest.mark.parametrize("won", SHARES)
 @pytest.mark.parametrize("variant", ["plain", "batch norm", "returns both"])
 @pytest.mark.parametrize(
-    "on", ["logits", "states", "retained logits", "retained states", "node", "node, before"]
+    "kind", ["logits", "states", "retained logits", "retained states", "node", "node, before"]
 )
-def test_on_outputs(on: str, variant: str, won: float) -> None:
-    results = []
-    for compacted in (False, True):
-        net, calls = Net(variant), []
-        if compacted:
-            skip.compact(net)
-        output = net(torch.linspace(-1, 1, N * 6).view(N, 6))
+def test_on_outputs(kind: str, variant: str, won: float) -> None:
+    def program(net: Net, calls: Calls) -> list[Tensor | None]:
+        output = net(inputs())
         logits, states = output if isinstance(output, tuple) else (output, output)
-        tensor = states if "states" in on else logits
-        if on.startswith("retained"):
+        tensor = states if "states" in kind else logits
+        if kind.startswith("retained"):
             tensor.retain_grad()
-        elif on == "node":
-            logits.grad_fn.register_hook(lambda *_, calls=calls: calls.append(("node", [])))
-        elif on == "node, before":
+        elif kind == "node":
+            logits.grad_fn.register_hook(lambda *_: calls.append(("node", [])))
+        elif kind == "node, before":
             logits.grad_fn.register_prehook(node_prehook(calls, "prehook"))
         else:
-            tensor.register_hook(tensor_hook(calls, on))
+            tensor.register_hook(tensor_hook(calls, kind))
         loss_of(output, net, won).backward()
-        results.append(
-            (calls, [tensor.grad if tensor.retains_grad else None, *(p.grad for p in net.parameters())])
-        )
-    assert on.startswith("retained") or results[0][0]
-    same(*results)
+        return [tensor.grad] if tensor.retains_grad else []
+
+    assert compare(program, variant) or kind.startswith("retained")
 
 
 @pytest.mark.parametrize("won", SHARES)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("on", ["leaf", "activation", "retained activation"])
-def test_on_inputs(on: str, moment: str, variant: str, won: float) -> None:
-    results = []
-    for compacted in (False, True):
-        net, calls = Net(variant), []
-        if compacted:
-            skip.compact(net)
-        leaf = torch.linspace(-1, 1, N * 6).view(N, 6).requires_grad_()
+@pytest.mark.parametrize("kind", ["leaf", "activation", "retained activation"])
+def test_on_inputs(kind: str, moment: str, variant: str, won: float) -> None:
+    def program(net: Net, calls: Calls) -> list[Tensor | None]:
+        leaf = inputs().requires_grad_()
         x = leaf * 2
 
-        def put(x: Tensor = x, leaf: Tensor = leaf, calls: Calls = calls) -> None:
-            if on == "retained activation":
+        def register() -> None:
+            if kind == "retained activation":
                 x.retain_grad()
             else:
-                (leaf if on == "leaf" else x).register_hook(tensor_hook(calls, on))
+                (leaf if kind == "leaf" else x).register_hook(tensor_hook(calls, kind))
 
         if moment == "before":
-            put()
+            register()
         output = net(x)
         if moment == "after":
-            put()
+            register()
         (
             loss_of(output, net, won) + x.square().sum()
         ).backward()  # the input gets gradient from elsewhere too
-        results.append(
-            (calls, [x.grad if x.retains_grad else None, leaf.grad, *(p.grad for p in net.parameters())])
-        )
-    same(*results)
+        return [x.grad if x.retains_grad else None, leaf.grad]
+
+    assert compare(program, variant) or kind.startswith("retained")
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_of_all_modules() -> None:
     calls: Calls = []
-    handle = register_module_full_backward_hook(module_hook(calls, "all"))
+    n_calls = []
+
+    def program(net: Net, _: Calls) -> list[Tensor | None]:
+        loss_of(net(inputs()), net, 0.5).backward()
+        n_calls.append(len(calls))
+        return []
+
+    handle = register_module_full_backward_hook(node_hook(calls, "all"))
     try:
-        plain = run(Net("plain"), "leaf", "never", 0.5)
-        n_calls = len(calls)
-        net = Net("plain")
-        skip.compact(net)
-        same(plain, run(net, "leaf", "never", 0.5))
+        compare(program)
     finally:
         handle.remove()
-    assert len(calls) == 2 * n_calls > 0
+    assert n_calls[1] == 2 * n_calls[0] > 0

@@ -1,12 +1,16 @@
-"""A backward pass over the survivors only: autograd's graph, walked by hand.
+"""The backward pass on surviving rows: a walk over autograd's graph.
 
-torch's engine insists that every gradient has the shape its tensor had in the forward. This walk visits the same nodes in the same
-order of dependence and runs torch's own kernels, but hands from node to node only the survivors' part
-wherever ``node_rules`` knows that samples do not meet. Elsewhere it fills the others' zeros in, runs the node in full, and looks
-whether they stayed zero: if they did (a sort, say) it goes on with the survivors, if not (BatchNorm) torch's engine finishes.
+torch's engine requires that each gradient has the shape of its tensor in the forward pass. The walk visits
+the same nodes in the same order of dependence and runs torch's own kernels, but passes on surviving rows
+only:
+
+    node has a rule that applies    run the node on the surviving rows
+    any other node                  fill in zeros, run the node in full, and look for zero rows in the result:
+        other rows are still zero       go on with the surviving rows (after a sort, for example)
+        other rows are not zero         this gradient stays full (after BatchNorm, for example)
+
+When all remaining gradients are full, torch's engine finishes the pass.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,159 +22,139 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
-from sparring.backward.hooks import called_outside
-from sparring.backward.node_rules import Node, run
-from sparring.backward.regions import Edge, Graph
-from sparring.backward.surviving_rows import Grad, Survivors, nonzero_rows
+from sparring.backward import layer_rules, shape_rules  # noqa: F401  (importing them registers the rules)
+from sparring.backward.hooks import muted
+from sparring.backward.node_rules import Grads, Node, NodeVisit, rule_for, run_node
+from sparring.backward.regions import Edge, Subgraph
+from sparring.backward.surviving_rows import CompactGrad, SurvivingRows, nonzero_rows
 
-PATIENCE = (
-    4  # how often a walk may fall back to full size and look for zeros before it lets the engine finish
-)
+MAX_ZERO_SEARCHES = 4  # nodes run in full whose results are searched for zero rows; later results stay full
 
 
-class Walk:
-    """One backward pass. ``gradients`` maps leaves' nodes and end edges to their gradients when it is over."""
+class GraphWalk:
+    """One backward pass. Afterwards ``gradients`` has those of the graph's targets."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.ends = graph, graph.ends
-        self.waiting: dict[Node, list[Grad | None]] = {}  # gradients that arrived, one per output of the node
+    def __init__(self, graph: Subgraph) -> None:
+        self.graph = graph
         self.gradients: dict[Any, Tensor] = {}
-        self.known: list[Survivors] = []
-        self.in_full: Counter[str] = Counter()  # nodes run in full, by name
-        self.full_from = ""  # the node from which on gradients hold all samples
-        self.owners: dict[
+        self.run_in_full: Counter[str] = Counter()  # names of nodes
+        self.full_from = ""  # name of the first node with a result that stayed full
+        self._waiting: dict[Node, list[CompactGrad | None]] = {}  # gradients of the outputs of a node
+        self._n_compact = 0  # waiting gradients that hold surviving rows only
+        self._known_rows: list[SurvivingRows] = []
+        self._owners: dict[
             Node, Any
-        ] = {}  # what keeps a node alive that is written in Python: holding it is not enough
-        self.n_compact = 0  # gradients in waiting that hold survivors only
+        ] = {}  # what keeps the node of a custom Function alive: our reference does not
 
-    def run(self, roots: list[tuple[Edge, Tensor]], grads: Sequence[Tensor], rows: Survivors) -> None:
-        """From ``roots``, which are emptied: while the walk goes on, what lies behind it is freed."""
-        self.known.append(rows)
+    def run(self, roots: list[tuple[Edge, Tensor]], grads: Sequence[Tensor], rows: SurvivingRows) -> None:
+        """Walk from ``roots``. The list and the graph are emptied on the way, which frees visited nodes."""
+        self._known_rows.append(rows)
         for grad in reversed(grads):
-            edge, root = roots.pop()
-            self.owners[edge[0]] = root
-            self._arrive(edge, Grad(rows.take(grad, 0), rows, 0))
-        del edge, root
-        edges, rules, dependents, leaves, *_ = self.graph
-        ready = [node for node, count in dependents.items() if count == 0]
-        while ready and self.n_compact:
+            edge, output = roots.pop()
+            self._owners[edge[0]] = output
+            self._receive(edge, CompactGrad(rows.take(grad, 0), rows))
+        del edge, output
+        graph = self.graph
+        ready = [node for node, count in graph.n_dependents.items() if count == 0]
+        while ready and self._n_compact:
             node = ready.pop()
-            if isinstance(node, BackwardCFunction) and None in self.waiting.get(node, ()):
-                self._hand_over(node)
+            if isinstance(node, BackwardCFunction) and None in self._waiting.get(node, ()):
+                self._fill_all(node)
                 break
-            owner = node, self.owners.pop(node, None)
-            outs = self._visit(node) if node in self.waiting else ()
-            for edge, out in zip_longest(edges[node], outs):
-                after = edge[0]
-                if after is None:
+            owner = node, self._owners.pop(node, None)
+            results = self._visit(node) if node in self._waiting else ()
+            for edge, result in zip_longest(graph.edges[node], results):
+                next_node = edge[0]
+                if next_node is None:
                     continue
-                if out is not None:
-                    self._arrive(edge, out)
-                if after in leaves or (self.ends and edge in self.ends):
+                if result is not None:
+                    self._receive(edge, result)
+                if next_node in graph.leaves or (graph.ends and edge in graph.ends):
                     continue
-                if rules[after] is None and isinstance(after, BackwardCFunction):
-                    self.owners[after] = owner
-                dependents[after] -= 1
-                if dependents[after] == 0:
-                    ready.append(after)
-            del dependents[node], edges[node], rules[node], owner  # lets the node and what it saved go
-        self._finish()
+                if isinstance(next_node, BackwardCFunction):
+                    self._owners[next_node] = owner
+                graph.n_dependents[next_node] -= 1
+                if graph.n_dependents[next_node] == 0:
+                    ready.append(next_node)
+            del graph.n_dependents[node], graph.edges[node], owner
+        starts = {(n, i): x.value for n, slots in self._waiting.items() for i, x in enumerate(slots) if x}
+        if starts:
+            for target, gradient in run_engine(graph, starts, retain_graph=True).items():
+                self._collect(target, gradient)
 
-    def _arrive(self, edge: Edge, grad: Grad) -> None:
-        """A gradient for one input of a node: brought to the shape and dtype of what went in, as the engine does."""
-        node, slot = edge
+    def _receive(self, edge: Edge, grad: CompactGrad) -> None:
+        """Store a gradient for the output of a node, in its shape and dtype, as torch's engine does."""
+        node, output_nr = edge
         if node in self.graph.leaves:
-            self._collect(node, grad.fit(self.graph.leaves[node].shape))
+            self._collect(node, grad.sum_to(self.graph.leaves[node].shape).full())
             return
-        metas = node._input_metadata
-        grad = grad.fit(metas[slot].shape)
-        if grad.value.dtype != metas[slot].dtype:
-            grad = grad._replace(value=grad.value.to(metas[slot].dtype))
-        if self.ends and edge in self.ends:
-            self._collect(edge, grad)
+        metadata = node._input_metadata
+        grad = grad.sum_to(metadata[output_nr].shape)
+        if grad.value.dtype != metadata[output_nr].dtype:
+            grad = grad._replace(value=grad.value.to(metadata[output_nr].dtype))
+        if self.graph.ends and edge in self.graph.ends:
+            self._collect(edge, grad.full())
             return
-        if grad.rows is not None:
-            self.n_compact += 1
-        slots = self.waiting.get(node)
-        if slots is None:
-            slots = self.waiting[node] = [None] * len(metas)
-        before = slots[slot]
-        if before is None:
-            slots[slot] = grad
-            return
-        slots[slot] = total = before + grad
-        self.n_compact -= (before.rows is not None) + (grad.rows is not None) - (total.rows is not None)
+        slots = self._waiting.setdefault(node, [None] * len(metadata))
+        earlier = slots[output_nr]
+        slots[output_nr] = total = grad if earlier is None else earlier.add(grad)
+        self._n_compact += (total.rows is not None) - (earlier is not None and earlier.rows is not None)
 
-    def _collect(self, end: Any, grad: Grad) -> None:
-        before = self.gradients.get(end)
-        self.gradients[end] = grad.full() if before is None else before + grad.full()
+    def _collect(self, target: Any, grad: Tensor) -> None:
+        self.gradients[target] = self.gradients[target] + grad if target in self.gradients else grad
 
-    def _visit(self, node: Node) -> Sequence[Grad | None]:
-        """Gradients for the node's edges."""
-        grads = self.waiting.pop(node)
-        arrived = [grad for grad in grads if grad is not None]
-        _, rows, dim = arrived[0]
-        alike = len(arrived) == 1 or all(grad.rows is rows and grad.dim == dim for grad in arrived)
-        if alike and rows is not None:
-            self.n_compact -= len(arrived)
-            rule = self.graph.rules[node]
-            outs = rule and rule(node, [grad and grad.value for grad in grads], rows, dim)
-            if outs is not None:
-                return outs
-        else:
-            self.n_compact -= sum(grad.rows is not None for grad in arrived)
-        values = run(node, [grad and grad.full() for grad in grads])
-        if alike and rows is None:
-            return [None if value is None else Grad(value) for value in values]
-        self.in_full[node.name()] += 1
-        outs = [None if value is None else self._compacted(value) for value in values]
-        for edge, out in zip_longest(self.graph.edges[node], outs):
-            if (
-                out is not None
-                and out.rows is None
-                and edge[0] is not None
-                and edge[0] not in self.graph.leaves
-            ):
+    def _visit(self, node: Node) -> Grads:
+        """Run a node. Returns one gradient for each of its edges."""
+        slots = self._waiting.pop(node)
+        grads = [grad for grad in slots if grad is not None]
+        self._n_compact -= sum(grad.rows is not None for grad in grads)
+        _, rows, dim = grads[0]
+        have_same_rows = len(grads) == 1 or all(grad.rows is rows and grad.dim == dim for grad in grads)
+        if have_same_rows and rows is not None and (rule := rule_for(node)) is not None:
+            results = rule(NodeVisit(node, [grad and grad.value for grad in slots], rows, dim))
+            if results is not None:
+                return results
+        values = run_node(node, [grad and grad.full() for grad in slots])
+        if have_same_rows and rows is None:
+            return [None if value is None else CompactGrad(value) for value in values]
+        self.run_in_full[node.name()] += 1
+        results = [None if value is None else self._compact(value) for value in values]
+        for (next_node, _), result in zip_longest(self.graph.edges[node], results):
+            is_full = result is not None and result.rows is None
+            if is_full and next_node is not None and next_node not in self.graph.leaves:
                 self.full_from = self.full_from or node.name()
-        return outs
+        return results
 
-    def _compacted(self, grad: Tensor) -> Grad:
-        """The survivors' part again, where the rest is zero still."""
-        if self.in_full.total() > PATIENCE or grad.ndim == 0:
-            return Grad(grad)
-        alive = nonzero_rows(grad)
-        rows = next((rows for rows in self.known if rows.covers(alive)), None)
+    def _compact(self, grad: Tensor) -> CompactGrad:
+        """Cut a gradient to surviving rows again, if the other rows are zero."""
+        if self.run_in_full.total() > MAX_ZERO_SEARCHES or grad.ndim == 0:
+            return CompactGrad(grad)
+        nonzero = nonzero_rows(grad)
+        rows = next((rows for rows in self._known_rows if rows.covers(nonzero)), None)
         if rows is None:
-            rows = Survivors(alive.nonzero().squeeze(1), len(alive))
+            rows = SurvivingRows(nonzero.nonzero().squeeze(1), len(nonzero))
             if not 0 < rows.k < rows.n:
-                return Grad(grad)
-            self.known.append(rows)
-        return Grad(rows.take(grad, 0), rows, 0)
+                return CompactGrad(grad)
+            self._known_rows.append(rows)
+        return CompactGrad(rows.take(grad, 0), rows)
 
-    def _hand_over(self, node: Node) -> None:
-        """Let the engine go on from here: only it knows whether a Function written in Python takes None for a gradient or zeros."""
+    def _fill_all(self, node: Node) -> None:
+        """Leave the rest to torch's engine: it knows whether a custom Function expects None or zeros."""
         self.full_from = node.name()
-        for slots in self.waiting.values():
-            slots[:] = [None if grad is None else Grad(grad.full()) for grad in slots]
+        for slots in self._waiting.values():
+            slots[:] = [grad and CompactGrad(grad.full()) for grad in slots]
 
-    def _finish(self) -> None:
-        """Leave what is in full anyway to the engine."""
-        starts = [
-            (GradientEdge(n, i), grad.value)
-            for n, slots in self.waiting.items()
-            for i, grad in enumerate(slots)
-            if grad is not None
-        ]
-        if not starts:
-            return
-        edges, values = zip(*starts, strict=True)
-        targets: dict[Any, GradientEdge] = {node: GradientEdge(node, 0) for node in self.graph.leaves}
-        targets |= {end: GradientEdge(*end) for end in self.ends}
-        tensors = [*self.graph.leaves.values(), *self.ends.values()]
-        with called_outside(tensors, [edge.node for edge in edges]):
-            gradients = torch.autograd.grad(
-                edges, [*targets.values()], values, allow_unused=True, retain_graph=True
-            )
-        for target, grad in zip(targets, gradients, strict=True):
-            if grad is not None:
-                self._collect(target, Grad(grad))
+
+def run_engine(
+    graph: Subgraph, starts: dict[Edge, Tensor], retain_graph: bool, create_graph: bool = False
+) -> dict[Any, Tensor]:
+    """The gradients of the graph's targets, by torch's engine, from those of ``starts``."""
+    targets = graph.targets()
+    inputs = [
+        GradientEdge(*target) if isinstance(target, tuple) else GradientEdge(target, 0) for target in targets
+    ]
+    outputs = [GradientEdge(*edge) for edge in starts]
+    options = {"retain_graph": retain_graph, "create_graph": create_graph, "allow_unused": True}
+    with muted(targets.values(), [node for node, _ in starts]):
+        gradients = torch.autograd.grad(outputs, inputs, list(starts.values()), **options)
+    return {target: grad for target, grad in zip(targets, gradients, strict=True) if grad is not None}

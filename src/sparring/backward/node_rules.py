@@ -1,153 +1,147 @@
-"""What torch's backward nodes do to samples that are independent of each other.
+"""How one node of autograd's graph is run on surviving rows.
 
-Every operation recorded by autograd is a node with a name (``AddmmBackward0``) and saved tensors. A rule here knows one kind of
-node well enough to run torch's own backward of it on the survivors alone: which saved tensors run over the
-samples and along which dimension, and along which one each resulting gradient does. A node without a rule, or whose rule
-declines (returns None), is run in full by the caller. So a missing rule costs time, never exactness.
+Each operation that autograd records is a node with a name (``AddmmBackward0``) and saved tensors. A rule for
+a kind of node knows which saved tensors contain the samples, along which dimension, and along which dimension
+each resulting gradient contains them. With this, torch's own backward of the node runs on the surviving rows.
+A rule returns None for a node that mixes samples. The caller runs such a node, and a node without a rule, in
+full: a missing rule costs time, never exactness.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sparring.backward.surviving_rows import Grad, Survivors
+from sparring.backward.surviving_rows import CompactGrad, SurvivingRows
 
 Node = Any  # torch.autograd.graph.Node: its saved tensors are attributes made by torch's code generator
-Values = Sequence[Tensor | None]
-Outs = Sequence[Grad | None]
-Rule = Callable[[Node, Values, Survivors, int], Outs | None]
+Values = Sequence[Any]  # a tensor or None for each output, or for each input, of a node
+Grads = Sequence[CompactGrad | None]  # one for each edge in ``node.next_functions``
 
 
-_RULES: dict[str, Rule] = {}
+@dataclass(slots=True)
+class NodeVisit:
+    """A node and the gradients of its outputs. They hold the surviving rows along ``dim``."""
+
+    node: Node
+    grads: Values
+    rows: SurvivingRows
+    dim: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The full shape of the node's first output."""
+        return tuple(self.node._input_metadata[0].shape)
+
+    def dims(self, numbers: int | Sequence[int], ndim: int | None = None) -> tuple[int, ...]:
+        """Dimensions that the node saved, counted from the front. ``ndim``: by default that of the output."""
+        ndim = len(self.shape) if ndim is None else ndim
+        return tuple(signed(number) % ndim for number in ([numbers] if isinstance(numbers, int) else numbers))
+
+    def saved(self) -> dict[str, Tensor]:
+        """The saved tensors by name, those that this graph needs."""
+        tensors = {name: getattr(self.node, "_saved_" + name) for name in _saved_names(self.node.__class__)}
+        return {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
+
+    def run(
+        self, dims: int | Sequence[int | None] | None, saved: dict[str, int] | None = None
+    ) -> Grads | None:
+        """Run torch's backward of the node.
+
+        Args:
+            dims: The dimension of each resulting gradient that contains the samples, None if it has none.
+            saved: The saved tensors to cut to surviving rows, and the dimension that contains the samples.
+
+        Returns:
+            The gradients, or None if a saved tensor cannot be cut: it is sparse, or another hook is on it.
+        """
+        rows = self.rows  # the hooks below stay on the node, so they must not refer to it
+        is_running: list[bool] = []
+        for name, dim in (saved or {}).items():
+            x = getattr(self.node, "_saved_" + name)  # raises if modified in place; with a hook nothing would
+            if x is None or x.layout is not torch.strided:
+                return None
+            try:
+                getattr(self.node, "_raw_saved_" + name).register_hooks(
+                    lambda x: x, lambda x, dim=dim: rows.take(x, dim) if is_running else x
+                )
+            except RuntimeError:  # torch allows one pair of hooks
+                return None
+        is_running.append(True)
+        try:
+            return self.results(run_node(self.node, self.grads), dims)
+        finally:
+            is_running.clear()
+
+    def results(self, values: Values, dims: int | Sequence[int | None] | None) -> Grads:
+        """The resulting gradients, with ``dims`` as in ``run``."""
+        dims = [dims] * len(values) if dims is None or isinstance(dims, int) else dims
+        return [
+            None if x is None else CompactGrad(x) if dim is None else CompactGrad(x, self.rows, dim)
+            for x, dim in zip(values, dims, strict=True)
+        ]
 
 
 @cache
-def rule_for(name: str) -> Rule | None:
-    """The rule for a kind of node. Overloads (``MulBackward0`` by tensor, ``MulBackward1`` by scalar) share one.
-
-    Only torch's own nodes have a number: a Function somebody called ``Mul`` in Python gives a ``MulBackward``.
-    """
-    return _RULES.get(re.sub(r"Backward\d+$", "", name))
+def _saved_names(node_type: Any) -> list[str]:
+    return [name.removeprefix("_raw_saved_") for name in dir(node_type) if name.startswith("_raw_saved_")]
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(names, rule))
-        return rule
+def signed(number: int) -> int:
+    """Negative numbers are read back from nodes as unsigned 64-bit numbers."""
+    return number - 2**64 if number >= 2**63 else number
+
+
+def run_node(node: Node, grads: Values) -> Values:
+    """Call torch's backward of a node: one gradient per edge of ``node.next_functions``."""
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        return _run_python_function(node, grads)
+    values = node(*grads)
+    return values if isinstance(values, tuple) else (values,)
+
+
+def _run_python_function(node: Node, grads: Values) -> Values:
+    """Run a Python ``autograd.Function``, whose backward has a result for arguments without an edge too."""
+    grads = [
+        torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device) if grad is None else grad
+        for grad, meta in zip(grads, node._input_metadata, strict=True)
+    ]
+    values = node.apply(*grads)
+    values = values if isinstance(values, tuple) else (values,)
+    values = values[: len(node.needs_input_grad)]  # a backward may return more Nones than there are arguments
+    needed = iter([x for x, needs in zip(values, node.needs_input_grad, strict=True) if needs])
+    return [None if edge[0] is None else next(needed) for edge in node.next_functions]
+
+
+NodeRule = Callable[[NodeVisit], Grads | None]
+
+_RULES: dict[str, NodeRule] = {}
+
+
+def rule(names: str) -> Callable[[NodeRule], NodeRule]:
+    """Register a rule for nodes of these names, which are separated by spaces."""
+
+    def register(function: NodeRule) -> NodeRule:
+        _RULES.update(dict.fromkeys(names.split(), function))
+        return function
 
     return register
 
 
-# ---------------------------------------------------------------- running torch's own node on the survivors
-
-
-class _Saved:
-    """A hook on one saved tensor: it comes out with the survivors only, while ``armed``."""
-
-    def __init__(self, rows: Survivors, dim: int) -> None:
-        self.rows, self.dim, self.armed = rows, dim, False
-
-    def unpack(self, x: Tensor) -> Tensor:
-        return self.rows.take(x, self.dim) if self.armed else x
-
-
-def _identity(x: Tensor) -> Tensor:
-    return x
-
-
-def run_on(
-    node: Node, values: Values, rows: Survivors, saved: dict[str, int]
-) -> tuple[Tensor | None, ...] | None:
-    """torch's backward of ``node`` with the named saved tensors cut to the survivors; None where that is not possible: one is
-    hooked already, or sparse."""
-    hooks = []
-    for name, dim in saved.items():
-        x = getattr(
-            node, "_saved_" + name
-        )  # raises where it was modified in place; with a hook on it nobody would notice
-        if x is None or x.layout is not torch.strided:
-            return None
-        hook = _Saved(rows, dim)
-        try:
-            getattr(node, "_raw_saved_" + name).register_hooks(_identity, hook.unpack)
-        except RuntimeError:  # hooked already
-            return None
-        hooks.append(hook)
-    for hook in hooks:
-        hook.armed = True
-    try:
-        return run(node, values)
-    finally:
-        for hook in hooks:
-            hook.armed = False
-
-
-def run(node: Node, values: Values) -> tuple[Tensor | None, ...]:
-    """torch's backward of ``node``, called by hand: one gradient per edge of ``node.next_functions``."""
-    if isinstance(node, torch.autograd.function.BackwardCFunction):
-        return _run_python(node, values)
-    outs = node(*values)
-    return outs if isinstance(outs, tuple) else (outs,)
-
-
-def _run_python(node: Node, values: Values) -> tuple[Tensor | None, ...]:
-    """A Function written in Python: its backward answers for every argument, also for those that have no edge."""
-    metas = node._input_metadata
-    given = [
-        torch.zeros(m.shape, dtype=m.dtype, device=m.device) if v is None else v
-        for v, m in zip(values, metas, strict=True)
-    ]
-    outs = node.apply(*given)
-    outs = outs if isinstance(outs, tuple) else (outs,)
-    outs = outs[: len(node.needs_input_grad)]  # further ones may be None
-    needed = iter([out for out, need in zip(outs, node.needs_input_grad, strict=True) if need])
-    return tuple(None if edge[0] is None else next(needed) for edge in node.next_functions)
-
-
-def grads(outs: Values | None, rows: Survivors, dims: int | Sequence[int | None]) -> Outs | None:
-    """Each edge's gradient: along which dimension it holds the survivors, None for what all samples share."""
-    if outs is None:
-        return None
-    if isinstance(dims, int):
-        return [None if out is None else Grad(out, rows, dims) for out in outs]
-    return [
-        None if out is None else Grad(out) if d is None else Grad(out, rows, d)
-        for out, d in zip(outs, dims, strict=True)
-    ]
-
-
-def saved_by(node: Node) -> dict[str, Tensor]:
-    """The node's saved tensors by name, those it needs for this graph only."""
-    tensors = {name: getattr(node, attribute) for name, attribute in _saved_names(node.__class__)}
-    return {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
-
-
 @cache
-def _saved_names(kind: Any) -> list[tuple[str, str]]:
-    names = [name.removeprefix("_raw_saved_") for name in dir(kind) if name.startswith("_raw_saved_")]
-    return [(name, f"_saved_{name}") for name in names]
+def kind_of(name: str) -> str:
+    """The operation of a node: "Mul" for ``MulBackward0`` (tensors) and ``MulBackward1`` (a number).
+
+    Only torch's own nodes end in a number. A Python ``Function`` named ``Mul`` has a ``MulBackward``.
+    """
+    return re.sub(r"Backward\d+$", "", name)
 
 
-def signed(number: int) -> int:
-    """Negative dimensions are read back as unsigned 64-bit numbers."""
-    return number - 2**64 if number >= 2**63 else number
-
-
-def dims_of(numbers: int | Sequence[int], ndim: int) -> tuple[int, ...]:
-    many = (numbers,) if isinstance(numbers, int) else numbers
-    return tuple(signed(number) % ndim for number in many)
-
-
-def shape_of(node: Node) -> tuple[int, ...]:
-    """Shape of the node's (first) result in the forward."""
-    return tuple(node._input_metadata[0].shape)
-
-
-def cut(shape: Sequence[int], rows: Survivors, dim: int) -> list[int]:
-    return [*shape[:dim], shape[dim] // rows.n * rows.k, *shape[dim + 1 :]]
+def rule_for(node: Node) -> NodeRule | None:
+    return _RULES.get(kind_of(node.name()))

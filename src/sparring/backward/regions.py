@@ -1,8 +1,13 @@
-"""The autograd graph behind a model's outputs, in regions: parts that one backward pass covers each.
+"""The autograd graph behind a model's outputs, divided into regions. One backward pass covers one region.
 
-Most models have one region, from their outputs to the leaves. An output that other outputs are made of (the encoder's states that a
-decoder's logits come from, a hidden state that is returned beside the logits) begins a region of its own. Between two regions
-lies an output that the caller holds, so torch's engine adds up its gradients and calls its hooks.
+Most models have one region, from the outputs to the parameters. If one output is computed from another one
+(a decoder's logits from encoder states), the latter begins a region of its own:
+
+    parameters --- encoder --- states --- decoder --- logits
+                              output                  output
+                   [  region 1  ]   [     region 2      ]
+
+The caller holds the output between two regions. So torch's engine sums its gradients and calls its hooks.
 """
 
 from __future__ import annotations
@@ -12,57 +17,59 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from sparring.backward import layer_rules, shape_rules  # noqa: F401  (they register themselves)
-from sparring.backward.node_rules import Node, Rule, rule_for
+from sparring.backward.node_rules import Node
 
-Edge = tuple[Node, int]  # a node and which of its inputs: where autograd keeps the gradient of one tensor
+Edge = tuple[
+    Node, int
+]  # a node and the number of one of its outputs in the forward pass: stands for one tensor
 
-OBSTACLES = {  # nodes that only torch's engine runs as they should be run
-    "BackwardHookFunctionBackward": "hooks",  # on modules
+OBSTACLES = {  # nodes that only torch's engine can run, and the reason that is counted for them
+    "BackwardHookFunctionBackward": "hooks",  # module hooks
     "CheckpointFunctionBackward": "reentrant checkpointing",
     "CompiledFunctionBackward": "a compiled model",
 }
 
 
-class Graph(NamedTuple):
-    """The nodes of a region."""
+class Subgraph(NamedTuple):
+    """The nodes between some roots and the leaves or ``ends``."""
 
-    edges: dict[Node, tuple[Edge, ...]]  # from each node
-    rules: dict[Node, Rule | None]  # what is known of each
-    dependents: dict[Node, int]  # for each node, how many edges lead to it
+    edges: dict[Node, tuple[Edge, ...]]  # to the next nodes
+    n_dependents: dict[Node, int]  # the number of edges that lead to a node
     leaves: dict[Node, Tensor]  # AccumulateGrad nodes and their tensors
-    ends: dict[Edge, Tensor]  # tensors beyond which it does not go
-    obstacle: str  # why the engine must run it, "" where it need not
-    first_number: int  # of its nodes: torch numbers them in the order of the forward
+    ends: dict[Edge, Tensor]  # tensors at which the subgraph stops
+    obstacle: str  # the reason why torch's engine must run it, or ""
+    first_sequence_nr: int  # torch numbers nodes in the order of the forward pass
 
     def inner_nodes(self) -> list[Node]:
         return [node for node in self.edges if node not in self.leaves]
 
+    def targets(self) -> dict[Any, Tensor]:
+        """The tensors that get a gradient, by node (leaves) or by edge (ends)."""
+        return {**self.leaves, **self.ends}
+
 
 class Region(NamedTuple):
-    """From ``outputs`` down to leaves and to ends: inputs of the model, or outputs that begin another region."""
+    """The graph from ``outputs`` to leaves, to inputs of the model, or to the outputs of another region."""
 
     outputs: list[Tensor]
-    edges: list[
-        Edge
-    ]  # of the outputs, as the forward left them: in-place operations change those of a tensor
-    graph: Graph
-    feeding: list[Tensor]  # of the outputs, those that other outputs of this same region are made of
+    edges: list[Edge]  # of the outputs after the forward pass; in-place operations change those of a tensor
+    graph: Subgraph
+    intermediate: set[int]  # the outputs that other outputs of this region are computed from
 
 
 def edge_of(x: Tensor) -> Edge:
     return x.grad_fn, x.output_nr
 
 
-def explore(roots: Iterable[Edge], ends: dict[Edge, Tensor]) -> Graph:
-    """The graph behind ``roots``, up to leaves and ``ends``."""
+def explore(roots: Iterable[Edge], ends: dict[Edge, Tensor]) -> Subgraph:
+    """Find the nodes behind ``roots``, up to leaves and ``ends``."""
     stack: list[Node] = [node for node, _ in roots]
+    n_dependents = dict.fromkeys(stack, 0)
     edges: dict[Node, tuple[Edge, ...]] = {}
-    rules: dict[Node, Rule | None] = {}
     leaves: dict[Node, Tensor] = {}
     reached_ends: dict[Edge, Tensor] = {}
-    dependents = dict.fromkeys(stack, 0)
-    obstacle, first_number = "", 2**64
+    obstacle = ""
+    first_sequence_nr = 2**64
     while stack:
         node = stack.pop()
         if node in edges:
@@ -72,68 +79,66 @@ def explore(roots: Iterable[Edge], ends: dict[Edge, Tensor]) -> Graph:
             leaves[node] = node.variable
         else:
             obstacle = obstacle or OBSTACLES.get(name, "nested tensors" if "Nested" in name else "")
-            first_number = min(first_number, node._sequence_nr())
-        rules[node] = rule_for(name)
-        next_edges = edges[node] = node.next_functions
-        for edge in next_edges:
-            after = edge[0]
-            if after is None:
+            first_sequence_nr = min(first_sequence_nr, node._sequence_nr())
+        edges[node] = node.next_functions
+        for edge in edges[node]:
+            next_node = edge[0]
+            if next_node is None:
                 continue
             if ends and edge in ends:
                 reached_ends[edge] = ends[edge]
-                continue
-            if after not in dependents:
-                dependents[after] = 1
-                stack.append(after)
+            elif next_node in n_dependents:
+                n_dependents[next_node] += 1
             else:
-                dependents[after] += 1
-    return Graph(edges, rules, dependents, leaves, reached_ends, obstacle, first_number)
+                n_dependents[next_node] = 1
+                stack.append(next_node)
+    return Subgraph(edges, n_dependents, leaves, reached_ends, obstacle, first_sequence_nr)
 
 
-def regions_of(outputs: list[Tensor], inputs: dict[Edge, Tensor]) -> list[Region]:
-    """Those behind ``outputs``, the ones that others feed on first.
+def divide(outputs: list[Tensor], inputs: dict[Edge, Tensor]) -> list[Region]:
+    """The regions behind ``outputs``. A region comes after those that it is computed from.
 
-    Regions may share nothing, not even a leaf, and may have one end each: torch's engine, asked for the gradients of a leaf and of
-    an end, goes on from the end to the leaf. Where this does not hold, everything is one region.
+    Regions may not share a node, not even a leaf, and may have one end each: otherwise torch's engine would
+    continue from an end to a leaf. If the graph cannot be divided so, there is one region.
     """
     whole = explore(map(edge_of, outputs), inputs)
-    begins = {edge_of(output): output for output in outputs}
-    feeding = _feeding(whole, begins) if len(outputs) > 1 else {}
-    everything = Region(outputs, list(map(edge_of, outputs)), whole, list(feeding.values()))
+    by_edge = {edge_of(output): output for output in outputs}
+    inner = _inner_tensors(whole, by_edge) if len(outputs) > 1 else {}
+    edges = list(map(edge_of, outputs))
+    single = Region(outputs, edges, whole, {i for i, edge in enumerate(edges) if edge in inner})
+    if not inner:
+        return [single]
     groups: dict[Node, list[Tensor]] = {}
-    for (node, _), output in sorted(feeding.items(), key=lambda item: item[0][0]._sequence_nr()):
+    for (node, _), output in sorted(inner.items(), key=lambda item: item[0][0]._sequence_nr()):
         groups.setdefault(node, []).append(output)
-    last = [output for edge, output in begins.items() if edge not in feeding]
     regions: list[Region] = []
     known_nodes: set[Node] = set()
     known_ends = set(inputs)
-    for group in (*groups.values(), last) if feeding else ():
-        begin = list(map(edge_of, group))
-        graph = explore(
-            begin, {edge: x for edge, x in (*inputs.items(), *feeding.items()) if edge not in begin}
-        )
-        if (
-            len(graph.ends) > 1
-            or not known_nodes.isdisjoint(graph.edges)
-            or not known_ends.issuperset(graph.ends)
-        ):
-            return [everything]
+    for group in (*groups.values(), [output for edge, output in by_edge.items() if edge not in inner]):
+        edges = list(map(edge_of, group))
+        graph = explore(edges, {edge: x for edge, x in (inputs | inner).items() if edge not in edges})
+        is_separate = known_nodes.isdisjoint(graph.edges) and known_ends.issuperset(graph.ends)
+        if len(graph.ends) > 1 or not is_separate:
+            return [single]
         known_nodes.update(graph.edges)
-        known_ends.update(begin)
-        regions.append(Region(group, begin, graph, []))
-    return regions or [everything]
+        known_ends.update(edges)
+        regions.append(Region(group, edges, graph, set()))
+    return regions
 
 
 def inputs_overlap(regions: list[Region], inputs: dict[Edge, Tensor]) -> bool:
-    """Whether an input is made of another input, or of leaves that the model uses too, so that the engine would go on to them."""
+    """Whether an input is computed from another input, or from leaves that the model uses too.
+
+    Then torch's engine would continue from the input to them.
+    """
     if not inputs:
         return False
-    before = explore(inputs, {})
+    graph = explore(inputs, {})
     leaves = {node for region in regions for node in region.graph.leaves}
-    return not leaves.isdisjoint(before.leaves) or bool(_feeding(before, inputs))
+    return not leaves.isdisjoint(graph.leaves) or bool(_inner_tensors(graph, inputs))
 
 
-def _feeding(graph: Graph, begins: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
-    """The outputs that other outputs are made of."""
+def _inner_tensors(graph: Subgraph, tensors: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
+    """Those of ``tensors`` that other tensors in the graph are computed from."""
     inner: set[Any] = {edge for edges in graph.edges.values() for edge in edges}
-    return {edge: output for edge, output in begins.items() if edge in inner}
+    return {edge: x for edge, x in tensors.items() if edge in inner}

@@ -1,227 +1,150 @@
-"""Rules for operations that change shapes, join, split or sum: see node_rules."""
-
-from __future__ import annotations
+"""Rules for operations that reshape, join, split, move or reduce: see ``node_rules``."""
 
 import math
 
 import torch
 
-from sparring.backward.node_rules import (
-    Node,
-    Outs,
-    Values,
-    cut,
-    dims_of,
-    grads,
-    rule,
-    run,
-    run_on,
-    shape_of,
-    signed,
-)
-from sparring.backward.surviving_rows import Grad, Survivors
+from sparring.backward.node_rules import Grads, NodeVisit, kind_of, rule, signed
+from sparring.backward.surviving_rows import CompactGrad
 
 
-@rule("View", "UnsafeView", "ReshapeAlias", "Squeeze")
-def _reshape(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    """Row-major order stays, so the samples have as many entries before them as they had."""
-    shape, before = tuple(node._saved_self_sym_sizes), rows.before * math.prod(shape_of(node)[:dim])
-    (grad,) = values
-    for d in range(len(shape)):
-        outside = math.prod(shape[:d])
-        if (
-            grad is not None
-            and outside
-            and before % outside == 0
-            and shape[d] > 1
-            and (at := rows.at(before // outside)).fits(shape, d)
-        ):
-            return [Grad(grad.reshape(cut(shape, rows, d)), at, d)]
+@rule("View UnsafeView ReshapeAlias Squeeze")
+def _reshape(visit: NodeVisit) -> Grads | None:
+    """Row-major order stays, so the product of all sizes before the samples stays."""
+    shape = visit.node._saved_self_sym_sizes
+    n_before = visit.rows.outer * math.prod(visit.shape[: visit.dim])
+    for dim, size in enumerate(shape):
+        n_outside = math.prod(shape[:dim])
+        if n_outside == 0 or n_before % n_outside or size <= 1:
+            continue
+        rows = visit.rows.with_outer(n_before // n_outside)
+        if size % (rows.outer * rows.n) == 0:
+            return [CompactGrad(visit.grads[0].reshape(rows.cut(shape, dim)), rows, dim)]
     return None
 
 
 @rule("Expand")
-def _expand(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    """The edge sums what was repeated."""
-    return grads(values, rows, dim)
+def _expand(visit: NodeVisit) -> Grads | None:
+    return visit.results(visit.grads, visit.dim)  # it is summed to the shape of the input later
 
 
-@rule("Unsqueeze")
-def _unsqueeze(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    (new,) = dims_of(node._saved_dim, len(shape_of(node)))
-    return grads(run(node, values), rows, dim - (new < dim))
-
-
-@rule("T", "Transpose", "Permute")
-def _permute(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    source = list(range(len(shape_of(node))))
+@rule("T Transpose Permute")
+def _permute(visit: NodeVisit) -> Grads | None:
+    node = visit.node
+    order = list(range(len(visit.shape)))
     if hasattr(node, "_saved_dims"):
-        source = list(dims_of(node._saved_dims, len(source)))
+        order = list(visit.dims(node._saved_dims))
     else:
-        a, b = (
-            (0, -1)
-            if node.name() == "TBackward0"
-            else dims_of((node._saved_dim0, node._saved_dim1), len(source))
-        )
-        source[a], source[b] = source[b], source[a]
-    return grads(run(node, values), rows, source[dim])
+        a, b = visit.dims((node._saved_dim0, node._saved_dim1)) if hasattr(node, "_saved_dim0") else (0, -1)
+        order[a], order[b] = order[b], order[a]
+    return visit.run(order[visit.dim])
 
 
-@rule("Select")
-def _select(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    shape = node._saved_self_sym_sizes
-    (at,) = dims_of(node._saved_dim, len(shape))
-    dim += at <= dim
-    return [
-        Grad(
-            torch.ops.aten.select_backward(values[0], cut(shape, rows, dim), at, signed(node._saved_index)),
-            rows,
-            dim,
-        )
-    ]
+@rule("Unsqueeze Stack")
+def _new_dimension(visit: NodeVisit) -> Grads | None:
+    (new,) = visit.dims(visit.node._saved_dim)
+    return None if new == visit.dim else visit.run(visit.dim - (new < visit.dim))
 
 
-@rule("Slice")
-def _slice(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    shape = node._saved_self_sym_sizes
-    (at,) = dims_of(node._saved_dim, len(shape))
-    if at == dim:
-        return grads(values, rows, dim) if shape[dim] == shape_of(node)[dim] else None  # x[:]
-    limits = (signed(node._saved_start), signed(node._saved_end), node._saved_step)
-    return [Grad(torch.ops.aten.slice_backward(values[0], cut(shape, rows, dim), at, *limits), rows, dim)]
-
-
-@rule("Cat", "Stack")
-def _join(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    (along,) = dims_of(node._saved_dim, len(shape_of(node)))
-    if along == dim:
-        return None
-    dim -= node.name().startswith("Stack") and along < dim
-    return grads(run(node, values), rows, dim)
-
-
-@rule("Split", "SplitWithSizes", "Unbind")
-def _split(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    """Joins the parts' gradients again, with zeros for parts nobody used."""
-    stacked = node.name().startswith("Unbind")
-    (along,) = dims_of(node._saved_dim, len(shape_of(node)) + stacked)
-    if along == dim and not stacked:
-        return None
-    like = next(value for value in values if value is not None)
-    shapes = [cut(meta.shape, rows, dim) for meta in node._input_metadata]
-    parts = [
-        like.new_zeros(shape) if value is None else value for value, shape in zip(values, shapes, strict=True)
-    ]
-    return [
-        Grad(
-            torch.stack(parts, along) if stacked else torch.cat(parts, along),
-            rows,
-            dim + (stacked and along <= dim),
-        )
-    ]
-
-
-@rule("Roll", "Flip", "Cumsum", "ConstantPadNd")
-def _along_others(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    """Whatever moves along other dimensions than the samples'."""
-    ndim = len(shape_of(node))
+@rule("Softmax SafeSoftmax LogSoftmax Cat ConstantPadNd Cumsum Flip Gather Glu Roll")
+def _along_other_dimensions(visit: NodeVisit) -> Grads | None:
+    """Operations along some dimensions, which treat the others as a batch."""
+    node = visit.node
+    ndim = len(visit.shape)
     if hasattr(node, "_saved_pad"):
         along = tuple(range(ndim - len(node._saved_pad) // 2, ndim))
     else:
-        along = dims_of(node._saved_dim if hasattr(node, "_saved_dim") else node._saved_dims, ndim)
-    return grads(run(node, values), rows, dim) if along and dim not in along else None
+        along = visit.dims(node._saved_dim if hasattr(node, "_saved_dim") else node._saved_dims)
+    saved = visit.saved()
+    length = visit.shape[visit.dim]
+    if not along or visit.dim in along or any(x.shape[visit.dim] != length for x in saved.values()):
+        return None
+    return visit.run(visit.dim, dict.fromkeys(saved, visit.dim))
+
+
+@rule("Select Slice IndexSelect")
+def _part(visit: NodeVisit) -> Grads | None:
+    """A part along another dimension. The nodes save the input's shape, so the kernels are called instead."""
+    node = visit.node
+    kind = kind_of(node.name())
+    shape = node._saved_self_sym_sizes
+    (along,) = visit.dims(node._saved_dim, len(shape))
+    dim = visit.dim + (kind == "Select" and along <= visit.dim)
+    if along == dim:
+        is_whole = kind == "Slice" and shape[dim] == visit.shape[dim]  # x[:]
+        return visit.results(visit.grads, dim) if is_whole else None
+    arguments = visit.grads[0], visit.rows.cut(shape, dim), along
+    if kind == "Select":
+        grad = torch.ops.aten.select_backward(*arguments, signed(node._saved_index))
+    elif kind == "Slice":
+        limits = signed(node._saved_start), signed(node._saved_end)
+        grad = torch.ops.aten.slice_backward(*arguments, *limits, node._saved_step)
+    else:
+        grad = torch.ops.aten.index_select_backward(*arguments, node._saved_index)
+    return visit.results([grad], dim)
+
+
+@rule("Split SplitWithSizes Unbind")
+def _split(visit: NodeVisit) -> Grads | None:
+    """Join the gradients of the parts. Unused parts get zeros."""
+    removes_dim = kind_of(visit.node.name()) == "Unbind"
+    (along,) = visit.dims(visit.node._saved_dim, len(visit.shape) + removes_dim)
+    if along == visit.dim and not removes_dim:
+        return None
+    example = next(grad for grad in visit.grads if grad is not None)
+    parts = [
+        example.new_zeros(visit.rows.cut(meta.shape, visit.dim)) if grad is None else grad
+        for grad, meta in zip(visit.grads, visit.node._input_metadata, strict=True)
+    ]
+    if removes_dim:
+        return visit.results([torch.stack(parts, along)], visit.dim + (along <= visit.dim))
+    return visit.results([torch.cat(parts, along)], visit.dim)
 
 
 @rule("Repeat")
-def _repeat(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    """Sums what was repeated. Samples are entries of what was, or the repeats themselves."""
-    repeats, shape = tuple(node._saved_repeats), node._saved_self_sym_sizes
-    (grad,) = values
-    shape = (*(1,) * (len(repeats) - len(shape)), *shape)
-    of_repeats = repeats[dim] != 1
-    if grad is None or (of_repeats and repeats[dim] % (rows.before * rows.n)):
+def _repeat(visit: NodeVisit) -> Grads | None:
+    """Sum over the repeats. The samples are entries of the repeated tensor, or the repeats themselves."""
+    repeats = list(visit.node._saved_repeats)
+    shape = visit.node._saved_self_sym_sizes
+    shape = [1] * (len(repeats) - len(shape)) + list(shape)
+    rows = visit.rows
+    samples_are_repeats = repeats[visit.dim] != 1
+    if samples_are_repeats and repeats[visit.dim] % (rows.outer * rows.n):
         return None
-    count = (*repeats[:dim], repeats[dim] // rows.n * rows.k, *repeats[dim + 1 :]) if of_repeats else repeats
-    sizes = shape if of_repeats else cut(shape, rows, dim)
-    pairs = [size for pair in zip(count, sizes, strict=True) for size in pair]
-    total = grad.reshape(pairs).sum(tuple(range(0, len(pairs), 2)))
-    return [Grad(total) if of_repeats else Grad(total, rows, dim)]
+    if samples_are_repeats:
+        repeats = rows.cut(repeats, visit.dim)
+    else:
+        shape = rows.cut(shape, visit.dim)
+    sizes = [size for pair in zip(repeats, shape, strict=True) for size in pair]
+    total = visit.grads[0].reshape(sizes).sum(tuple(range(0, len(sizes), 2)))
+    return visit.results([total], None if samples_are_repeats else visit.dim)
 
 
-@rule("Gather")
-def _gather(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    (along,) = dims_of(node._saved_dim, len(shape_of(node)))
-    fits = along != dim and node._saved_self.shape[dim] == shape_of(node)[dim]
-    return grads(run_on(node, values, rows, {"self": dim, "index": dim}), rows, dim) if fits else None
-
-
-@rule("IndexSelect")
-def _index_select(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    shape = node._saved_self_sym_sizes
-    (along,) = dims_of(node._saved_dim, len(shape))
-    if along == dim:
-        return None
-    return [
-        Grad(
-            torch.ops.aten.index_select_backward(values[0], cut(shape, rows, dim), along, node._saved_index),
-            rows,
-            dim,
-        )
-    ]
-
-
-@rule("Glu")
-def _glu(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    (along,) = dims_of(node._saved_dim, len(shape_of(node)))
-    return None if along == dim else grads(run_on(node, values, rows, {"self": dim}), rows, dim)
-
-
-def _before_reduction(node: Node, dim: int, ndim: int) -> tuple[list[int], int | None]:
-    """Which dimensions a reduction runs over, and where the samples were before it: None where it runs over them."""
-    saved = node._saved_dim
-    over = sorted(dims_of(range(ndim) if saved is None or saved == () else saved, ndim))
-    for d in () if node._saved_keepdim else over:
-        dim += d <= dim
-    return over, None if dim in over else dim
-
-
-@rule("Amax", "Amin", "LinalgVectorNorm", "Logsumexp")
-def _reduce_by_result(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    _, before = _before_reduction(node, dim, node._saved_self.ndim)
-    return (
-        None
-        if before is None
-        else grads(run_on(node, values, rows, {"self": before, "result": dim}), rows, before)
-    )
-
-
-@rule("Max", "Min")
-def _select_one(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
+@rule("Amax Amin LinalgVectorNorm Logsumexp Max Min Mean Sum")
+def _reduction(visit: NodeVisit) -> Grads | None:
+    """Reductions over other dimensions than that of the samples."""
+    node = visit.node
     if not hasattr(node, "_saved_dim"):
+        return None  # over everything
+    shape = node._saved_self_sym_sizes if hasattr(node, "_saved_self_sym_sizes") else node._saved_self.shape
+    reduced = range(len(shape)) if node._saved_dim in (None, ()) else node._saved_dim
+    reduced = sorted(visit.dims(reduced, len(shape)))
+    removed = [] if node._saved_keepdim else reduced
+    dim = visit.dim
+    for removed_dim in removed:
+        dim += removed_dim <= dim
+    if dim in reduced:
         return None
-    shape = node._saved_self_sym_sizes
-    (over,), before = _before_reduction(node, dim, len(shape))
-    if before is None:
-        return None
-    indices = rows.take(node._saved_indices, dim)
-    kernel = torch.ops.aten.value_selecting_reduction_backward
-    return [
-        Grad(kernel(values[0], over, indices, cut(shape, rows, before), node._saved_keepdim), rows, before)
-    ]
-
-
-@rule("Sum", "Mean")
-def _reduce(node: Node, values: Values, rows: Survivors, dim: int) -> Outs | None:
-    """Over other dimensions than the samples'."""
-    (grad,) = values
-    if not hasattr(node, "_saved_dim") or grad is None:
-        return None
-    shape = node._saved_self_sym_sizes
-    over, before = _before_reduction(node, dim, len(shape))
-    if before is None:
-        return None
-    for d in () if node._saved_keepdim else over:
-        grad = grad.unsqueeze(d)
-    if node.name().startswith("Mean"):
-        grad = grad / math.prod(shape[d] for d in over)
-    return [Grad(grad.expand(cut(shape, rows, before)), rows, before)]
+    if hasattr(node, "_saved_result"):
+        return visit.run(dim, {"self": dim, "result": visit.dim})
+    grad = visit.grads[0]
+    compact_shape = visit.rows.cut(shape, dim)
+    if hasattr(node, "_saved_indices"):
+        indices = visit.rows.take(node._saved_indices, visit.dim)
+        kernel = torch.ops.aten.value_selecting_reduction_backward
+        return visit.results([kernel(grad, reduced[0], indices, compact_shape, node._saved_keepdim)], dim)
+    for removed_dim in removed:
+        grad = grad.unsqueeze(removed_dim)
+    if kind_of(node.name()) == "Mean":
+        grad = grad / math.prod(shape[d] for d in reduced)
+    return visit.results([grad.expand(compact_shape)], dim)

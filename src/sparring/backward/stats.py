@@ -1,50 +1,45 @@
-"""What happened in the backward passes of a compacted model, counted."""
-
-from __future__ import annotations
+"""Counters of what the backward passes of a compacted model did."""
 
 from collections import Counter
+from dataclasses import dataclass, field
 
 import torch
 
 
-class Tally:
-    """What one backward pass did, over the regions of one forward's graph."""
+class PassCounts:
+    """What one backward pass did so far. The regions of one forward pass share an object."""
 
     def __init__(self) -> None:
-        self.begin(-1)
+        self.start(-1)
 
-    def begin(self, task: int) -> None:
-        """A new pass: ``task`` is the engine's number of it."""
+    def start(self, task: int) -> None:
+        """Begin to count a new pass. ``task`` is its number in torch's engine."""
         self.task = task
-        self.n_samples = self.n_covered = 0
-        self.has_walked = self.has_full = (
-            False  # regions on survivors; regions in full, or in full from some operation on
-        )
+        self.n_samples = 0
+        self.n_covered = 0
+        self.has_walked = False  # a region was run on survivors
+        self.has_full = False  # a region was run in full, or in full from some operation on
 
 
+@dataclass(eq=False)
 class SkipStats:
-    """What happened in the backward passes of a compacted model.
+    """What the backward passes of a compacted model did.
 
     >>> stats = SkipStats()
-    >>> stats.count(Tally(), n_samples=32, n_covered=8)
-    >>> stats.count(Tally(), n_samples=32, n_covered=32, walked=False, reason="few zero rows")
+    >>> stats.count(PassCounts(), n_samples=32, n_covered=8)
+    >>> stats.count(PassCounts(), n_samples=32, n_covered=32, walked=False, reason="few zero rows")
     >>> stats.n_backward, stats.n_skipping, stats.n_samples_backward
     (2, 1, 40)
     """
 
-    def __init__(self) -> None:
-        self.n_backward = 0  # backward passes
-        self.n_skipping = 0  # of them, on survivors only
-        self.n_partial = (
-            0  # of them, on survivors in part: in full from some operation on, or behind some output
-        )
-        self.n_samples = 0  # samples they could have covered
-        self.n_samples_backward = 0  # samples they did cover
-        self.in_full: Counter[str] = Counter()  # operations that were run in full all the same
-        self.reasons: Counter[str] = Counter()  # why a pass did not skip, or not to the end
-        self.compiled = (
-            False  # whether torch.compile has taken the model: there no pass skips, and none is counted
-        )
+    n_backward: int = 0  # backward passes
+    n_skipping: int = 0  # passes on surviving samples only
+    n_partial: int = 0  # passes partly on survivors: in full from some operation on, or behind some output
+    n_samples: int = 0  # samples in all passes
+    n_samples_backward: int = 0  # samples that the passes covered
+    in_full: Counter[str] = field(default_factory=Counter)  # operations that were run on all samples
+    reasons: Counter[str] = field(default_factory=Counter)  # why passes did not skip, or not to the end
+    compiled: bool = False  # torch.compile traced the model: its passes do not skip and are not counted
 
     @property
     def n_walks(self) -> int:
@@ -52,27 +47,24 @@ class SkipStats:
         return self.n_skipping + self.n_partial
 
     def count(
-        self, tally: Tally, n_samples: int, n_covered: int, *, walked: bool = True, reason: str = ""
+        self, counts: PassCounts, n_samples: int, n_covered: int, *, walked: bool = True, reason: str = ""
     ) -> None:
-        """Add what a backward pass did in one region: on survivors (``walked``), to the end unless there is a ``reason``."""
+        """Count one region of a pass: ``walked`` on survivors, and to the end if there is no ``reason``."""
         task = torch._C._current_graph_task_id()
-        if task == -1 or tally.task != task:
-            tally.begin(task)
+        if task == -1 or counts.task != task:
+            counts.start(task)
             self.n_backward += 1
-        self._classify(tally, -1)
-        self.n_samples += max(n_samples - tally.n_samples, 0)
-        self.n_samples_backward += max(n_covered - tally.n_covered, 0)
-        tally.n_samples = max(n_samples, tally.n_samples)
-        tally.n_covered = max(n_covered, tally.n_covered)
-        tally.has_walked |= walked
-        tally.has_full |= bool(reason)
-        self._classify(tally, +1)
+        self._classify(counts, -1)
+        self.n_samples += max(n_samples - counts.n_samples, 0)
+        self.n_samples_backward += max(n_covered - counts.n_covered, 0)
+        counts.n_samples = max(n_samples, counts.n_samples)
+        counts.n_covered = max(n_covered, counts.n_covered)
+        counts.has_walked |= walked
+        counts.has_full |= bool(reason)
+        self._classify(counts, +1)
         if reason:
             self.reasons[reason] += 1
 
-    def _classify(self, tally: Tally, amount: int) -> None:
-        self.n_skipping += amount * (tally.has_walked and not tally.has_full)
-        self.n_partial += amount * (tally.has_walked and tally.has_full)
-
-    def __repr__(self) -> str:
-        return f"SkipStats({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+    def _classify(self, counts: PassCounts, amount: int) -> None:
+        self.n_skipping += amount * (counts.has_walked and not counts.has_full)
+        self.n_partial += amount * (counts.has_walked and counts.has_full)
