@@ -1,19 +1,18 @@
-"""The fused head against F.cross_entropy of F.linear and against F.linear_cross_entropy at its best options: a forward and a backward.
+"""The fused head against F.cross_entropy(F.linear(...)) and F.linear_cross_entropy: forward and backward.
 
-    python benchmarks/linear.py             the whole table, about a quarter of an hour on two cores
-    python benchmarks/linear.py --quick     the smallest shape only, about a minute
+    python benchmarks/linear.py             all shapes, about 15 minutes on two cores
+    python benchmarks/linear.py --quick     the smallest shape, about a minute
 
-Contestants alternate, the minimum of the repeats counts, and ratios are to the better of torch's two in the same process and state. The
-options of F.linear_cross_entropy are searched at each shape, first, by time. Input and weight get gradients; no bias.
+Contestants alternate, and the minimum of the repeats counts. Ratios are to the faster of torch's two
+functions in the same process and state. The fastest options of F.linear_cross_entropy are searched first,
+at each shape. Input and weight get gradients; there is no bias.
 
-A row that is won has p_t = 0.9, or 0.6 for a third of them (their opponents must be looked at). A row that is not has p_t = 0.1 and so
-keeps every class: the costly kind. In "90 % won, half narrow" half of them have p_t = 0.4 beside one opponent as strong, as late in
-training: all other classes are discarded, and not multiplied.
+A won row has p_t = 0.9, or 0.6 for a third of them, whose opponents are compared with the threshold. Other
+rows have p_t = 0.1 and keep every class, which costs most. In "90 % won, half narrow" half of them have
+p_t = 0.4 and one equally strong opponent, as late in training: all other classes are discarded.
 
-Extra memory is the most bytes alive at once over inputs and the two gradients, which everybody has to make.
+Extra memory is the largest number of bytes alive at once besides the inputs and their two gradients.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -36,7 +35,7 @@ from torch import Tensor
 
 import sparring
 from sparring import functional as SF
-from sparring.losses.kernels import margin_softmax_cpu as strong_cpu
+from sparring.losses.kernels.margin_softmax_cpu import forget_workspace
 
 SHAPES = [(2048, 384, 5201), (1024, 384, 50257), (512, 768, 128000)]
 STATES = ["0 % won", "50 % won", "90 % won", "99 % won", "90 % won, half narrow"]
@@ -47,7 +46,7 @@ Contestant = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def make_batch(n_rows: int, n_features: int, n_classes: int, state: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Features whose logits have the p_t they are meant to have: noise, and as much of the target's own weight as it takes."""
+    """Features with the intended p_t: noise plus a multiple of the target's weight."""
     torch.manual_seed(0)
     weight = F.normalize(torch.randn(n_classes, n_features), dim=1)
     target = torch.randint(n_classes, (n_rows,))
@@ -65,33 +64,26 @@ def make_batch(n_rows: int, n_features: int, n_classes: int, state: str) -> tupl
     p_t[narrow] = 0.4
     pull = _solve(towards, noise, weight, target, p_t)
     x = noise + pull[:, None] * towards
-    rows = sparring.LinearLoss(n_features, n_classes, sparring.ASSoftmaxLoss(DELTA), bias=False)
-    rows.linear.weight = torch.nn.Parameter(weight)
-    won = rows.rows(x, target).won_share().item()
-    assert abs(won - share) < 0.01, f"meant {share}, made {won}"
+    head = sparring.LinearASSoftmaxLoss(n_features, n_classes, bias=False, delta=DELTA)
+    head.linear.weight = torch.nn.Parameter(weight)
+    won = head.rows(x, target).won_share().item()
+    assert abs(won - share) < 0.01, f"expected {share} won, got {won}"
     return x, weight, target
 
 
 @torch.no_grad()
 def _solve(towards: Tensor, noise: Tensor, weight: Tensor, target: Tensor, p_t: Tensor) -> Tensor:
-    """By bisection: p_t grows with the pull."""
+    """The multiple of the target's weight that gives p_t, by bisection."""
     pulls = []
     for part in torch.arange(len(target)).split(128):
         along, rest = towards[part] @ weight.T, noise[part] @ weight.T
         low, high = torch.zeros(len(part)), torch.full((len(part),), 64.0)
         for _ in range(18):
             middle = (low + high) / 2
-            found = (
-                torch.addcmul(rest, along, middle[:, None])
-                .log_softmax(1)
-                .gather(1, target[part, None])
-                .squeeze(1)
-                .exp()
-            )
-            low, high = (
-                torch.where(found < p_t[part], middle, low),
-                torch.where(found < p_t[part], high, middle),
-            )
+            logp = torch.addcmul(rest, along, middle[:, None]).log_softmax(1)
+            too_low = logp.gather(1, target[part, None]).squeeze(1).exp() < p_t[part]
+            low = torch.where(too_low, middle, low)
+            high = torch.where(too_low, high, middle)
         pulls.append((low + high) / 2)
     return torch.cat(pulls)
 
@@ -101,8 +93,8 @@ def unfused(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
 
 
 def torch_fused(**options: Any) -> Contestant:
-    chosen = torch.nn.LinearCrossEntropyOptions(**options)
-    return lambda x, weight, target: F.linear_cross_entropy(x, weight, target, options=chosen)
+    best = torch.nn.LinearCrossEntropyOptions(**options)
+    return lambda x, weight, target: F.linear_cross_entropy(x, weight, target, options=best)
 
 
 def run_once(loss: Contestant, x: Tensor, weight: Tensor, target: Tensor) -> float:
@@ -113,7 +105,7 @@ def run_once(loss: Contestant, x: Tensor, weight: Tensor, target: Tensor) -> flo
 
 
 def best_options(x: Tensor, weight: Tensor, target: Tensor, console: Console) -> dict[str, Any]:
-    """Those of F.linear_cross_entropy that are quickest here, of its own choice and chunks of every size."""
+    """The fastest options of F.linear_cross_entropy: its defaults, or chunks of some size."""
     n_rows = len(x)
     choices: list[dict[str, Any]] = [{}, {"chunking_method": "aspect_ratio"}]
     sizes = [size for size in (64, 128, 256, 512, 1024, 2048) if size <= n_rows]
@@ -123,16 +115,15 @@ def best_options(x: Tensor, weight: Tensor, target: Tensor, console: Console) ->
         for policy in ("compact", "balanced")
     ]
     seconds, choice = math.inf, choices[0]
-    for each in reversed(choices):
-        timed = run_once(torch_fused(**each), x, weight, target)
-        if timed < 1.5 * seconds:  # worth another look
-            timed = min(timed, *(run_once(torch_fused(**each), x, weight, target) for _ in range(2)))
-        if timed < seconds:
-            seconds, choice = timed, each
-    console.print(
-        f"  F.linear_cross_entropy is quickest with {choice or 'its own choice'}: {seconds * 1e3:.0f} ms",
-        style="dim",
-    )
+    for options in reversed(choices):
+        time_taken = run_once(torch_fused(**options), x, weight, target)
+        if time_taken < 1.5 * seconds:  # repeat close candidates
+            repeats = [run_once(torch_fused(**options), x, weight, target) for _ in range(2)]
+            time_taken = min(time_taken, *repeats)
+        if time_taken < seconds:
+            seconds, choice = time_taken, options
+    name = choice or "its defaults"
+    console.print(f"  F.linear_cross_entropy is fastest with {name}: {seconds * 1e3:.0f} ms", style="dim")
     return choice
 
 
@@ -163,8 +154,8 @@ def measure(shape: tuple[int, int, int], repeats: int, console: Console) -> list
         rival = min(best["F.cross_entropy(F.linear)"], best["F.linear_cross_entropy"])
         gradient_bytes = 4 * (x.numel() + weight.numel())
         for name, loss in entrants.items():
-            x.grad = weight.grad = None  # what is freed meanwhile would be taken off
-            strong_cpu.forget_workspace()  # it outlives a call; count it to this one
+            x.grad = weight.grad = None  # or their memory would be freed while measuring
+            forget_workspace()  # it is reused by later calls, but counts for this one
             extra = peak_memory(partial(run_once, loss, x, weight, target)) - gradient_bytes
             results.append(
                 {
@@ -184,11 +175,8 @@ def measure(shape: tuple[int, int, int], repeats: int, console: Console) -> list
 def show(results: list[dict[str, Any]], console: Console) -> None:
     for shape in dict.fromkeys(tuple(r["shape"]) for r in results):
         rows = [r for r in results if tuple(r["shape"]) == shape]
-        table = Table(
-            title="N, H, C = {}, {}, {}: ms, times as fast as the better of torch's two; extra memory".format(
-                *shape
-            )
-        )
+        title = "N, H, C = {}, {}, {}: ms, speed relative to the faster of torch's two; extra memory"
+        table = Table(title=title.format(*shape))
         table.add_column("")
         for state in STATES:
             table.add_column(state, justify="right")
@@ -210,25 +198,22 @@ def main(argv: list[str]) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="the smallest shape only; nothing is written unless --out says where",
+        help="the smallest shape only; nothing is written without --out",
     )
     parser.add_argument(
         "--repeats",
         type=int,
         default=9,
-        help="runs of each contestant in each state, twice as many at the smallest shape",
+        help="runs of each contestant in each state; twice as many at the smallest shape",
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--shapes", nargs="+", metavar="N,H,C", help="other shapes")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--out", type=Path, help=f"where the JSON goes (default: {RESULT.relative_to(RESULT.parents[3])})"
-    )
+    default = RESULT.relative_to(RESULT.parents[3])
+    parser.add_argument("--out", type=Path, help=f"the JSON file (default: {default})")
     args = parser.parse_args(argv)
     if not hasattr(F, "linear_cross_entropy"):
-        sys.exit(
-            f"linear.py: torch {torch.__version__} has no F.linear_cross_entropy to compare with; it came with 2.13"
-        )
+        sys.exit(f"linear.py: torch {torch.__version__} has no F.linear_cross_entropy; expected torch 2.13")
     try:
         shapes = [tuple(int(size) for size in shape.split(",")) for shape in args.shapes or ()] or (
             SHAPES[:1] if args.quick else SHAPES
@@ -237,30 +222,15 @@ def main(argv: list[str]) -> None:
     except (ValueError, AssertionError):
         parser.error(f"--shapes takes sizes such as 2048,384,5201, got {' '.join(args.shapes)}")
     torch.set_num_threads(args.threads)
-    if args.child:  # one shape: measure, and hand the numbers back
+    if args.child:  # measures one shape, and prints JSON
         json.dump(measure(shapes[0], args.repeats, Console(stderr=True)), sys.stdout)  # type: ignore[arg-type]
         return
     results = []
-    for (
-        shape
-    ) in shapes:  # each in a process of its own: what others leave in the allocator changes everybody's time
-        command = [
-            sys.executable,
-            __file__,
-            "--child",
-            "--repeats",
-            str(args.repeats),
-            "--threads",
-            str(args.threads),
-        ]
-        command += ["--shapes", ",".join(map(str, shape))]
-        done = subprocess.run(
-            command,
-            env={**os.environ, "KINETO_LOG_LEVEL": "99"},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
+    environment = {**os.environ, "KINETO_LOG_LEVEL": "99"}
+    for shape in shapes:  # in separate processes, because the state of the allocator changes times
+        command = [sys.executable, __file__, "--child", "--shapes", ",".join(map(str, shape))]
+        command += ["--repeats", str(args.repeats), "--threads", str(args.threads)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         results += json.loads(done.stdout)
     console = Console(width=180)
     show(results, console)

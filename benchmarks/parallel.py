@@ -1,20 +1,21 @@
-"""Class-parallel heads on 1, 2 and 4 gloo ranks: memory of a rank, bytes on the wire, and time, against an unsharded head and against
-gathering the logits.
+"""Class-parallel heads on 1, 2 and 4 gloo ranks: memory, bytes sent, and time.
+
+They are compared with an unsharded head, and with gathering the logits.
 
     python benchmarks/parallel.py             10⁵ and 10⁶ classes, some minutes on two cores
     python benchmarks/parallel.py --quick     10⁴ classes and two ranks, half a minute
-    python benchmarks/parallel.py --clusters  no runs: what the model says of 10⁷ and 10⁸ classes on GPUs
+    python benchmarks/parallel.py --clusters  no runs: predictions for 10⁷ and 10⁸ classes on GPUs
 
-64 rows of 64 features, the same on all ranks; one thread a rank, so that more ranks than cores take turns. A step is forward and backward,
-the least of the repeats counts, and contestants alternate. "gathering logits" is what a head on DTensors comes to without a loss that knows
-of slices: every rank gets all logits. "unsharded" is F.cross_entropy of F.linear, "fused" our LinearLoss: both on the first rank of the
-same run, while the others wait, with one thread and with one a core, whichever is quicker.
+Batches of 64 rows with 64 features, the same on all ranks; one thread per rank, so ranks beyond the number
+of cores take turns. A step is forward and backward; contestants alternate, and the minimum of the repeats
+counts. "gathering logits" is a head on DTensors whose loss needs all logits on every rank. "unsharded" is
+F.cross_entropy(F.linear(...)), "fused" is LinearLoss: both run on the first rank while the others wait,
+with one thread or one per core, whichever is faster.
 
-Kept: weights, gradients and AdamW's state of a rank. Extra: the most bytes alive at once in a step over these. Sent: the head's own count,
-and what the loopback interface saw beside it, of everybody, with the headers of packets.
+Kept: weights, gradients and AdamW's state of a rank. Extra: the largest number of bytes alive at once in a
+step besides these. Sent: the head's own count. Seen: bytes of all ranks on the loopback interface, with
+headers.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
@@ -27,12 +28,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from parallel_contestants import CONTESTANTS, CORES, FEATURES, ROWS, Contestant, contestant
+from parallel_contestants import CONTESTANTS, CORES, FEATURES, ROWS, Contestant, make_contestant
 from report import peak_memory, provenance, write
 from rich.console import Console
 from rich.table import Table
 
-from sparring.heads.parallel.dtensor import own_slice
+from sparring.heads.parallel.dtensor import local_shard
 
 RESULT = Path(__file__).parents[1] / "docs" / "results" / "parallel" / "parallel.json"
 
@@ -43,8 +44,11 @@ def model_kept(n_classes: int, features: int, ranks: int) -> float:
 
 
 def model_sent(rows: int, features: int, ranks: int, *, contested: int = 0, gathered: bool = False) -> float:
-    """Bytes that leave a rank in a step: max, Σ exp and the target's logit of each row, two numbers of each contested one, and the gradient
-    of the input; of gathered inputs (``rows`` of all ranks) the features, targets and their number too."""
+    """Bytes that a rank sends in a step.
+
+    These are the max, Σ exp and the target's logit of each row, two numbers of each contested row, and the
+    gradient of the input; with gathered inputs (``rows`` of all ranks) also features, targets and sizes.
+    """
     ring = (ranks - 1) / ranks
     few = 2 * ring * 4 * (3 * rows + 2 * contested)
     if not gathered:
@@ -53,12 +57,12 @@ def model_sent(rows: int, features: int, ranks: int, *, contested: int = 0, gath
 
 
 def model_flops(rows: int, features: int, n_classes: int, ranks: int, won: float = 0.0) -> float:
-    """Of a rank: one product in the forward, two in the backward over the rows that are not won."""
+    """Operations of a rank: one product in the forward, two in the backward over rows that are not won."""
     return 2.0 * rows * features * n_classes / ranks * (1 + 2 * (1 - won))
 
 
 def clusters(console: Console) -> None:
-    """On GPUs of 80 GB: 60 TFLOP/s of TF32 products as they come out in practice, 1.5 TB/s of memory, 25 GB/s to the other ranks."""
+    """GPUs with 80 GB, 60 TFLOP/s of TF32 products, 1.5 TB/s of memory and 25 GB/s between ranks."""
     table = Table(title="4,096 rows of 512 features, gathered, AdamW in float32; a step of the head alone")
     for column in (
         "classes",
@@ -80,7 +84,7 @@ def clusters(console: Console) -> None:
             f"{ranks}",
             f"{kept / 1e9:.1f}",
             f"{sent / 1e6:.1f}",
-            *(f"{each:.0f}" for each in (*products, update)),
+            *(f"{ms:.0f}" for ms in (*products, update)),
         )
         table.add_row(*row, f"{1e3 * sent / 25e9:.1f}")
     console.print(table)
@@ -97,74 +101,68 @@ def loopback() -> int:
     return int(line.split()[9])
 
 
-def timed(each: Contestant, threads: int) -> float:
-    for parameter in each.parameters:
+def timed(contestant: Contestant, threads: int) -> float:
+    for parameter in contestant.parameters:
         parameter.grad = None
     torch.set_num_threads(threads)
     dist.barrier()
     start = time.perf_counter()
-    each.step()
+    contestant.step()
     dist.barrier()
     return time.perf_counter() - start
 
 
-def kept_by(each: Contestant) -> int:
+def kept_by(contestant: Contestant) -> int:
     """Bytes of weights, gradients and AdamW's state on this rank."""
-    each.step()
-    optimizer = torch.optim.AdamW(each.parameters, 1e-6) if each.parameters else None
-    if optimizer is None:
+    contestant.step()
+    if not contestant.parameters:
         return 0
+    optimizer = torch.optim.AdamW(contestant.parameters, 1e-6)
     optimizer.step()
     state = [value for values in optimizer.state.values() for value in values.values() if value.dim()]
-    gradients = [parameter.grad for parameter in each.parameters]
-    return sum(own_slice(value).nbytes for value in (*each.parameters, *gradients, *state))
+    gradients = [parameter.grad for parameter in contestant.parameters]
+    return sum(local_shard(value).nbytes for value in (*contestant.parameters, *gradients, *state))
 
 
 def measure(names: list[str], n_classes: int, repeats: int) -> None:
-    """Run by torchrun, on every rank; the first one tells."""
+    """Run by torchrun on every rank; the first one prints the results."""
     dist.init_process_group("gloo")
-    made = {name: contestant(name, n_classes) for name in names}
-    found: dict[str, dict[str, Any]] = {}
-    for name, each in made.items():
+    contestants = {name: make_contestant(name, n_classes) for name in names}
+    results: dict[str, dict[str, Any]] = {}
+    for name, contestant in contestants.items():
         torch.set_num_threads(1)
-        kept = kept_by(each)
+        kept = kept_by(contestant)
         dist.barrier()
-        before, at_lo = each.sent(), loopback()
-        each.step()
+        sent_before = contestant.sent()
+        seen_before = loopback()
+        contestant.step()
         dist.barrier()
-        n_sent, seen = each.sent() - before, loopback() - at_lo
-        for parameter in each.parameters:
+        sent = contestant.sent() - sent_before
+        seen = loopback() - seen_before
+        for parameter in contestant.parameters:
             parameter.grad = None
-        extra = max(0, peak_memory(each.step) - kept // 4)  # less the gradients
-        found[name] = {"kept": kept, "extra": extra, "sent": n_sent, "seen": seen, "won": each.won}
-    seconds: dict[str, list[tuple[float, int]]] = {name: [] for name in made}
+        extra = max(0, peak_memory(contestant.step) - kept // 4)  # without the gradients
+        results[name] = {"kept": kept, "extra": extra, "sent": sent, "seen": seen, "won": contestant.won}
+    seconds: dict[str, list[tuple[float, int]]] = {name: [] for name in contestants}
     for _ in range(repeats):
-        for name, each in made.items():
-            tried = (
-                (1, CORES) if CONTESTANTS[name][2] == "first" else (1,)
-            )  # on all ranks, for they wait for each other
-            seconds[name] += [(timed(each, threads), threads) for threads in dict.fromkeys(tried)]
-    most = torch.tensor([[each["kept"], each["extra"]] for each in found.values()], dtype=torch.double)
-    dist.all_reduce(most, dist.ReduceOp.MAX)
+        for name, contestant in contestants.items():
+            on_first_rank = CONTESTANTS[name][2] == "first"
+            for threads in {1, CORES} if on_first_rank else {1}:  # the same loop on all ranks
+                seconds[name].append((timed(contestant, threads), threads))
+    largest = torch.tensor([[row["kept"], row["extra"]] for row in results.values()], dtype=torch.double)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
     if dist.get_rank() == 0:
-        for (name, each), (kept, extra) in zip(found.items(), most.tolist(), strict=True):
+        for (name, row), (kept, extra) in zip(results.items(), largest.tolist(), strict=True):
             best, threads = min(seconds[name])
-            each |= {"kept": kept, "extra": extra, "seconds": best, "threads": threads}
-        sys.stdout.write(f"RESULT {json.dumps(found)}\n")
+            row |= {"kept": kept, "extra": extra, "seconds": best, "threads": threads}
+        sys.stdout.write(f"RESULT {json.dumps(results)}\n")
     dist.destroy_process_group()
 
 
 def launch(ranks: int, n_classes: int, repeats: int) -> list[dict[str, Any]]:
     names = [name for name, (_, _, where) in CONTESTANTS.items() if ranks > 1 or where != "several"]
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(ranks),
-        __file__,
-    ]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", str(ranks), __file__]
     command += ["--measure", str(n_classes), "--repeats", str(repeats), "--names", *names]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -195,44 +193,36 @@ COLUMNS = (
 
 
 def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """Of one number of classes: what was measured, and beside it what the model says. Ratios are to the unsharded head of the same run."""
-    base = {row["ranks"]: row["seconds"] for row in rows if row["contestant"] == "unsharded"}
-    one = {row["contestant"]: row["seconds"] for row in rows if row["ranks"] == 1}
-    found = []
+    """Measurements and the model's predictions; ratios are to the unsharded head of the same run."""
+    unsharded = {row["ranks"]: row["seconds"] for row in rows if row["contestant"] == "unsharded"}
+    one_rank = {row["contestant"]: row["seconds"] for row in rows if row["ranks"] == 1}
+    lines = []
     for row in rows:
-        name, ranks, seconds, ours = (
-            row["contestant"],
-            row["ranks"],
-            row["seconds"],
-            row["contestant"].startswith("class-parallel"),
-        )
-        whole = CONTESTANTS[name][2] == "first"
-        kept, sent = (
-            model_kept(row["classes"], FEATURES, 1 if whole else ranks),
-            model_sent(ROWS, FEATURES, ranks),
-        )
-        says = (
-            f"{one[name] / min(ranks, CORES):.3f}" if ours and ranks > 1 else ""
-        )  # ranks beyond the cores take turns
-        found.append(
-            [
-                *(
-                    name,
-                    f"1 of {ranks}" if whole else str(ranks),
-                    str(row["threads"]),
-                    f"{row['kept'] / 1e6:.1f}",
-                    f"{kept / 1e6:.1f}",
-                ),
-                *(
-                    f"{row['extra'] / 1e6:.0f}",
-                    f"{row['sent'] / 1e3:,.1f}",
-                    f"{sent / 1e3:,.1f}" if ours else "",
-                    f"{row['seen'] / 1e3:,.0f}",
-                ),
-                *(f"{seconds:.3f}", says, f"{seconds / base[ranks]:.2f}"),
-            ]
-        )
-    return found
+        name = row["contestant"]
+        ranks = row["ranks"]
+        is_parallel = name.startswith("class-parallel")
+        on_first_rank = CONTESTANTS[name][2] == "first"
+        kept = model_kept(row["classes"], FEATURES, 1 if on_first_rank else ranks)
+        sent = model_sent(ROWS, FEATURES, ranks)
+        predicted = ""
+        if is_parallel and ranks > 1:  # ranks beyond the cores take turns
+            predicted = f"{one_rank[name] / min(ranks, CORES):.3f}"
+        line = [
+            name,
+            f"1 of {ranks}" if on_first_rank else str(ranks),
+            str(row["threads"]),
+            f"{row['kept'] / 1e6:.1f}",
+            f"{kept / 1e6:.1f}",
+            f"{row['extra'] / 1e6:.0f}",
+            f"{row['sent'] / 1e3:,.1f}",
+            f"{sent / 1e3:,.1f}" if is_parallel else "",
+            f"{row['seen'] / 1e3:,.0f}",
+            f"{row['seconds']:.3f}",
+            predicted,
+            f"{row['seconds'] / unsharded[ranks]:.2f}",
+        ]
+        lines.append(line)
+    return lines
 
 
 def show(rows: list[dict[str, Any]], console: Console, *, markdown: bool = False) -> None:
@@ -257,7 +247,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--clusters", action="store_true")
-    parser.add_argument("--markdown", action="store_true", help="no runs: the tables of the result there is")
+    parser.add_argument(
+        "--markdown", action="store_true", help="no runs: print the saved results as Markdown"
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--no-save", action="store_true")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)

@@ -1,63 +1,76 @@
-"""Whose name is this? Names in 163 languages, and each of twenty thousand things they stand for is a class: every rank holds its part.
+"""Class-parallel training: names in many languages, and the thing that each of them names is its class.
 
     torchrun --nproc-per-node 2 examples/class_parallel.py
-    torchrun --nproc-per-node 2 examples/class_parallel.py --classes 1000000 --steps 100      # room for a million
-    torchrun --nproc-per-node 2 --max-restarts 1 examples/class_parallel.py --folder run     # a rank that dies costs ten steps
+    torchrun --nproc-per-node 2 examples/class_parallel.py --classes 1000000 --steps 100
+    torchrun --nproc-per-node 2 --max-restarts 1 examples/class_parallel.py --folder run
 
-Encoder under DDP, each rank with its share of the batch; head by classes. The data comes with pycountry; nothing is downloaded.
+The encoder is wrapped in DDP, and each rank has its part of a batch; the classes of the head are sharded
+over the ranks. --classes makes room for more classes than the data has. With --folder, a run whose rank
+dies continues from the last checkpoint. The data comes with the pycountry package; nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import argparse
+import gettext
 import resource
 import zlib
 from pathlib import Path
 
+import pycountry
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sparring import ClassParallelHead
-from sparring.heads.parallel import Checkpoints, init_process_group
-from sparring.lab.readers.catalogues import spellings
+from sparring.parallel import Checkpoints, init_process_group
 
 BUCKETS = 2**14
 
 
-def bags(texts: list[str]) -> tuple[Tensor, Tensor]:
-    """Runs of one to three characters, hashed: what nn.EmbeddingBag takes."""
-    found = [
-        [zlib.crc32(f" {text} "[i : i + n].encode()) % BUCKETS for n in (1, 2, 3) for i in range(len(text))]
-        for text in texts
+def read_names() -> list[tuple[str, str]]:
+    """(translated name, English name) of languages, countries, scripts and currencies, in random order."""
+    names: dict[str, set[str]] = {}
+    for path in sorted(Path(pycountry.LOCALES_DIR).glob("*/LC_MESSAGES/*.mo")):
+        with path.open("rb") as file:
+            catalogue = vars(gettext.GNUTranslations(file))["_catalog"]
+        for english, name in catalogue.items():
+            if isinstance(english, str) and english and name not in ("", english):
+                names.setdefault(name, set()).add(english)
+    unique = sorted((name, min(english)) for name, english in names.items() if len(english) == 1)
+    return [unique[i] for i in torch.randperm(len(unique)).tolist()]
+
+
+def encode(names: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
+    """Hashed character n-grams (n = 1, 2, 3) of the names, and their offsets, for nn.EmbeddingBag."""
+    bags = [
+        [zlib.crc32(f" {name} "[i : i + n].encode()) % BUCKETS for n in (1, 2, 3) for i in range(len(name))]
+        for name, _ in names
     ]
-    ends = torch.tensor([0, *(len(each) for each in found)]).cumsum(0)
-    return torch.tensor([run for each in found for run in each]), ends[:-1]
+    offsets = torch.tensor([0, *(len(bag) for bag in bags)]).cumsum(0)
+    return torch.tensor([bucket for bag in bags for bucket in bag]), offsets[:-1]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--names", type=int, default=40000, help="names to use")
+    parser.add_argument("--classes", type=int, default=0, help="classes of the head, at least")
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--save", type=int, default=10, help="steps between checkpoints")
+    parser.add_argument("--folder", default="", help="folder of checkpoints")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, value in {
-        "steps": 400,
-        "batch": 256,
-        "names": 40000,
-        "classes": 0,
-        "lr": 0.01,
-        "save": 10,
-        "folder": "",
-    }.items():
-        parser.add_argument(f"--{name}", type=type(value), default=value)
-    args = parser.parse_args()
-    init_process_group(timeout=60)  # a rank that is silent for longer is taken for dead
+    args = parse_arguments()
+    init_process_group(timeout=60)  # a rank that does not respond for longer is an error
     rank, size = dist.get_rank(), dist.get_world_size()
-
     torch.manual_seed(0)
-    names = sorted((each.text, each.msgids[0]) for each in spellings() if len(each.msgids) == 1)
-    names = [names[i] for i in torch.randperm(len(names))[: args.names].tolist()]
-    classes = {thing: i for i, thing in enumerate(sorted({thing for _, thing in names}))}
+    names = read_names()[: args.names]
+    classes = {english: i for i, english in enumerate(sorted({english for _, english in names}))}
+    test, train = names[: len(names) // 20], names[len(names) // 20 :]
+
     encoder = DistributedDataParallel(nn.EmbeddingBag(BUCKETS, 64))
     head = ClassParallelHead(64, max(args.classes, len(classes)), delta=0.3, inputs="gathered")
     model = nn.ModuleDict({"encoder": encoder, "head": head})
@@ -65,14 +78,11 @@ def main() -> None:
     checkpoints = Checkpoints(args.folder) if args.folder else None
     first = checkpoints.load(model, optimizer) if checkpoints else 0
 
-    train, test = names[len(names) // 20 :], names[: len(names) // 20]
     for step in range(first, args.steps):
-        batch = torch.randint(
-            len(train), (args.batch,), generator=torch.Generator().manual_seed(step)
-        ).tolist()
+        generator = torch.Generator().manual_seed(step)
+        batch = torch.randint(len(train), (args.batch,), generator=generator).tolist()
         own = [train[i] for i in batch[rank::size]]
-        features = encoder(*bags([text for text, _ in own]))
-        rows = head.rows(features, torch.tensor([classes[thing] for _, thing in own]))
+        rows = head.rows(encoder(*encode(own)), torch.tensor([classes[english] for _, english in own]))
         rows.mean().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -82,25 +92,20 @@ def main() -> None:
             print(f"step {step + 1}: loss {rows.mean():.3f}, {rows.won_share():.0%} won", flush=True)
 
     own = test[rank::size]
-    found = head.predict(encoder(*bags([text for text, _ in own])), k=5).indices
-    hits = (found == torch.tensor([[classes[thing]] for _, thing in own])).float()
-    right = torch.stack([hits[:, 0].sum(), hits.sum(), torch.tensor(float(len(own)))])
-    dist.all_reduce(right)
-    whole = head.to_linear() if args.folder else None
+    predicted = head.predict(encoder(*encode(own)), k=5).indices
+    hits = (predicted == torch.tensor([[classes[english]] for _, english in own])).float()
+    counts = torch.stack([hits[:, 0].sum(), hits.sum(), torch.tensor(float(len(own)))])
+    dist.all_reduce(counts)
+    layer = head.to_linear() if args.folder else None
     if rank == 0:
-        shares = right[:2] / right[2]
-        print(
-            f"{head.num_classes:,} classes on {size} rank(s): {shares[0]:.1%} right, {shares[1]:.1%} among the first five"
-        )
-        if whole is not None:
-            torch.save(
-                {"encoder": encoder.module.state_dict(), "head": whole.state_dict()},
-                Path(args.folder) / "model.pt",
-            )
-    print(
-        f"rank {rank}: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most",
-        flush=True,
-    )
+        right, among_five = (counts[:2] / counts[2]).tolist()
+        shares = f"{right:.1%} right, {among_five:.1%} among the top 5"
+        print(f"{head.num_classes:,} classes on {size} rank(s): {shares}")
+        if layer is not None:
+            state = {"encoder": encoder.module.state_dict(), "head": layer.state_dict()}
+            torch.save(state, Path(args.folder) / "model.pt")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"rank {rank}: {memory:.2f} GiB at most", flush=True)
     dist.destroy_process_group()
 
 

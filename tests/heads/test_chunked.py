@@ -1,44 +1,38 @@
-"""What autograd and torch.func see of the passes, and what memory they take."""
+"""The chunked passes under autograd and torch.func, and their memory."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
-from benchmarks import report
 from torch import Tensor, nn
 
 import sparring
 from sparring import functional as SF
-from sparring.heads import chunk_kernels as kernels
-from sparring.heads import chunked as passes
-from sparring.losses.kernels import margin_softmax as strong
-from sparring.losses.kernels import margin_softmax_cpu as strong_cpu
-from tests.heads.cases import STATES, batch, leaves, results
+from sparring.heads import chunk_kernels, chunked
+from sparring.losses.kernels import margin_softmax
+from tests.heads.cases import STATES, batch, leaves, peak_memory, results
 
 
 def test_a_mean_of_rows_needs_one_pass_and_anything_else_is_right_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    passed = []
-    solve = passes.solve
-    monkeypatch.setattr(passes, "solve", lambda x, *rest: passed.append(len(x)) or solve(x, *rest))
+    calls = []
+    solve = chunked.solve
+    monkeypatch.setattr(chunked, "solve", lambda inputs, *rest: calls.append(inputs) or solve(inputs, *rest))
     x, weight, _, target = batch(60, 6, 50)
     class_weight = torch.rand(50, dtype=torch.float64)
     for upstream, n_passes in (
         (torch.full((60,), 0.3, dtype=torch.float64), 1),
         (torch.rand(60, dtype=torch.float64), 2),
     ):
-        passed.clear()
+        calls.clear()
         ours, theirs = leaves(x, weight, dtype=torch.float64), leaves(x, weight, dtype=torch.float64)
-        head = sparring.LinearLoss(6, 50, sparring.ASSoftmaxLoss(weight=class_weight), bias=False)
+        head = sparring.LinearLoss(6, 50, bias=False, loss=sparring.ASSoftmaxLoss(weight=class_weight))
         head.linear.weight = nn.Parameter(ours[1])
         (head.rows(ours[0], target).weighted() * upstream).sum().backward()
         (head.loss.rows(F.linear(*theirs), target).weighted() * upstream).sum().backward()
-        assert len(passed) == n_passes
+        assert len(calls) == n_passes
         torch.testing.assert_close(ours[0].grad, theirs[0].grad)
         torch.testing.assert_close(head.linear.weight.grad, theirs[1].grad)
 
@@ -62,7 +56,7 @@ def test_whatever_comes_from_above(name: str, zero_weight: bool) -> None:
         class_weight[0] = 0  # of the first active row
     loss = sparring.ASSoftmaxLoss(weight=class_weight)
     ours, theirs = leaves(x, weight, dtype=torch.float64), leaves(x, weight, dtype=torch.float64)
-    head = sparring.LinearLoss(6, 50, loss, bias=False, chunk_rows=16).double()
+    head = sparring.LinearLoss(6, 50, bias=False, loss=loss, chunk_rows=16).double()
     head.linear.weight = nn.Parameter(ours[1])
     (head.rows(ours[0], target).weighted() * upstream).sum().backward()
     (loss.rows(F.linear(*theirs), target).weighted() * upstream).sum().backward()
@@ -164,11 +158,6 @@ def test_torch_func() -> None:
         torch.testing.assert_close(way(fused), way(unfused))
 
 
-def peak_memory(step: Callable[[], object]) -> int:
-    strong_cpu.forget_workspace()  # it outlives a call; count it to this one
-    return report.peak_memory(step)
-
-
 @pytest.mark.parametrize("state", STATES)
 def test_peak_memory_is_what_the_docstring_says(state: str) -> None:
     n_rows, n_features, n_classes, chunk = 512, 4, 40000, 64
@@ -176,7 +165,7 @@ def test_peak_memory_is_what_the_docstring_says(state: str) -> None:
     x, weight = leaves(x, weight, dtype=torch.float32)
     held = peak_memory(lambda: SF.linear_as_softmax_loss(x, weight, target, chunk_rows=chunk).backward())
     gradient_bytes = 4 * (x.numel() + weight.numel())
-    assert held <= 4 * (chunk + passes.PART_ROWS) * n_classes + gradient_bytes + 2**19
+    assert held <= 4 * (chunk + chunked.MIN_PART_ROWS) * n_classes + gradient_bytes + 2**19
     unfused = peak_memory(lambda: SF.as_softmax_loss(F.linear(x, weight), target).backward())
     assert unfused > 5 * held
 
@@ -184,11 +173,13 @@ def test_peak_memory_is_what_the_docstring_says(state: str) -> None:
 def test_chunks_are_found_from_the_shapes() -> None:
     n_rows, n_features, n_classes = 1024, 4, 20000
     shape = n_rows, n_features
-    assert passes.chunk_sizes(shape, n_classes, None, on_cpu=True) == (230, 52)
-    assert passes.chunk_sizes((n_rows, 768), n_classes, None, on_cpu=True) == (460, 52)
-    assert passes.chunk_sizes(shape, 10, None, on_cpu=True) == (n_rows, n_rows)
-    assert passes.chunk_sizes(shape, n_classes, 7, on_cpu=True) == (7, 7)
-    assert passes.chunk_sizes(shape, n_classes, None, on_cpu=False) == (838, 838)
+    narrow = chunked.chunk_sizes(shape, n_classes, None, on_cpu=True)
+    wide = chunked.chunk_sizes((n_rows, 768), n_classes, None, on_cpu=True)
+    assert narrow[1] < narrow[0] < wide[0] < n_rows
+    assert chunked.chunk_sizes(shape, 10, None, on_cpu=True) == (n_rows, n_rows)
+    assert chunked.chunk_sizes(shape, n_classes, 7, on_cpu=True) == (7, 7)
+    rows, part_rows = chunked.chunk_sizes(shape, n_classes, None, on_cpu=False)
+    assert rows == part_rows < n_rows
     x, weight = (
         torch.randn(n_rows, n_features, requires_grad=True),
         torch.randn(n_classes, n_features, requires_grad=True),
@@ -240,10 +231,10 @@ def test_tensor_subclasses_see_every_operation() -> None:
 
 
 def test_the_path_of_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No GPU here: what a GPU would run in torch operations, run on CPU."""
+    """The torch operations that a GPU would run, on CPU."""
 
-    def elsewhere(*args: object) -> kernels.Outcome:
-        return kernels._on_device(*args, chunk=strong.chunk)
+    def on_device(*args: object) -> chunk_kernels.ChunkResult:
+        return chunk_kernels._on_device(*args, chunk=margin_softmax.chunk)
 
     for delta in (0.3, 1.0):
         x, weight, bias, target = batch(100, 8, 60)
@@ -252,7 +243,7 @@ def test_the_path_of_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
             leaves(x, weight, bias, dtype=torch.float64),
         )
         with monkeypatch.context() as patch:
-            patch.setattr(kernels, "_on_cpu", elsewhere)
+            patch.setattr(chunk_kernels, "_on_cpu", on_device)
             mine = results(
                 SF.linear_as_softmax_loss(*ours[:2], target, linear_bias=ours[2], delta=delta, chunk_rows=16),
                 None,
@@ -279,11 +270,11 @@ def test_rows_filled_up_with_classes_of_probability_0(bound: float) -> None:
     [(10, 10, [10]), (11, 10, [6, 5]), (25, 10, [10, 8, 7]), (30, 10, [10, 10, 10]), (0, 4, [])],
 )
 def test_no_small_chunk_at_the_end(n_rows: int, n_free: int, chunks: list[int]) -> None:
-    made = []
+    sizes = []
     while n_rows:
-        made.append(passes._next(n_rows, n_free))
-        n_rows -= made[-1]
-    assert made == chunks
+        sizes.append(chunked._next_chunk(n_rows, n_free))
+        n_rows -= sizes[-1]
+    assert sizes == chunks
 
 
 @pytest.mark.parametrize("n_classes", [10, 33, 48])
@@ -304,7 +295,7 @@ def test_a_row_without_any_probability(n_classes: int) -> None:
         assert mine.isnan().all()
 
 
-def test_a_class_that_is_not_there_is_refused_when_compiled() -> None:
+def test_a_target_out_of_range_is_refused_when_compiled() -> None:
     """Eleven classes in rows of sixteen."""
     x, weight, _, _ = batch(4, 6, 11)
     with pytest.raises(ValueError, match="target 12 is out of range for 11 classes"):

@@ -1,7 +1,5 @@
 """The fused head under torch.compile."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch._dynamo.testing
@@ -17,7 +15,7 @@ from tests.heads.cases import batch, results
 def test_torch_compile(loss: str, reduction: str) -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)
-    head = sparring.LinearLoss(6, 40, sparring.make_loss(loss, reduction=reduction), chunk_rows=8)
+    head = sparring.LinearLoss(6, 40, loss=sparring.make_loss(loss, reduction=reduction), chunk_rows=8)
     x = (3 * torch.randn(20, 6)).requires_grad_()
     target = (torch.rand(20, 40) < 0.2).long() if "multilabel" in loss else torch.randint(40, (20,))
     compiled = torch.compile(head, fullgraph=True)

@@ -1,31 +1,28 @@
-"""Who does the work, and why not."""
-
-from __future__ import annotations
+"""Which implementation runs, and why Triton cannot."""
 
 import importlib.util
 
 import pytest
 import torch
 
-from sparring.heads import dispatch as heads
-from sparring.heads.dispatch import choose_impl
+from sparring.heads import dispatch
 
 
 def test_why_triton_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    why = heads._why_no_triton.__wrapped__
+    problem = dispatch._triton_problem.__wrapped__
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-    assert "compute capability 7.5" in why("cuda:1")
+    assert "compute capability 7.5" in problem("cuda:1")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    assert why("cuda:1") is None
+    assert problem("cuda:1") is None
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    assert "needs a CUDA device" in why("cpu")
+    assert "needs a CUDA device" in problem("cpu")
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert "not installed" in why("cuda:0")
+    assert "not installed" in problem("cuda:0")
 
 
 @pytest.mark.parametrize(
-    ("impl", "device", "dtype", "has_rule", "why_not", "chosen"),
+    ("impl", "device", "dtype", "has_rule", "problem", "expected"),
     [
         ("auto", "cpu", torch.float32, True, None, "torch"),
         ("auto", "cuda", torch.float32, True, None, "triton"),
@@ -42,14 +39,18 @@ def test_why_triton_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
         ("triton", "cuda", torch.float32, False, None, None),
     ],
 )
-def test_who_does_the_work(
-    impl: str, device: str, dtype: torch.dtype, has_rule: bool, why_not: str | None, chosen: str | None
+def test_choose_impl(
+    monkeypatch: pytest.MonkeyPatch,
+    impl: str,
+    device: str,
+    dtype: torch.dtype,
+    has_rule: bool,
+    problem: str | None,
+    expected: str | None,
 ) -> None:
-    def choice() -> str:
-        return choose_impl(impl, device=device, dtype=dtype, has_rule=has_rule, why_not=why_not)
-
-    if chosen is None:
+    monkeypatch.setattr(dispatch, "triton_problem", lambda _: problem)
+    if expected is None:
         with pytest.raises(ValueError, match="cannot run here"):
-            choice()
+            dispatch.choose_impl(impl, torch.device(device), dtype, has_rule=has_rule)
     else:
-        assert choice() == chosen
+        assert dispatch.choose_impl(impl, torch.device(device), dtype, has_rule=has_rule) == expected

@@ -1,6 +1,4 @@
-"""Products are made over what survives, of what is wanted."""
-
-from __future__ import annotations
+"""Matrix products run over active rows and kept classes, for the gradients that are needed."""
 
 import pytest
 import torch
@@ -37,11 +35,11 @@ def test_frozen_parameters(wanted: tuple[bool, bool, bool]) -> None:
             torch.testing.assert_close(mine, true)
 
 
-def test_no_gradient_is_made_that_nobody_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_products_without_a_needed_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("multiplied")
 
-    monkeypatch.setattr(gradients.Gradients, "add", refuse)
+    monkeypatch.setattr(gradients.GradientAccumulator, "add", refuse)
     x, weight, _, target = batch(60, 6, 50)
     assert SF.linear_as_softmax_loss(x, weight, target) > 0
     with torch.no_grad():
@@ -49,42 +47,41 @@ def test_no_gradient_is_made_that_nobody_wants(monkeypatch: pytest.MonkeyPatch) 
 
 
 def multiplied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Rows and classes of every pair of products that is made from now on."""
-    made, multiply = [], gradients.Gradients.add
+    """The shapes of all blocks that are multiplied from now on."""
+    shapes, add = [], gradients.GradientAccumulator.add
 
-    def spy(self: gradients.Gradients, rows: Tensor, columns: Tensor | None, grad: Tensor) -> None:
-        made.append(tuple(grad.shape))
-        multiply(self, rows, columns, grad)
+    def spy(self: gradients.GradientAccumulator, rows: Tensor, columns: Tensor | None, grad: Tensor) -> None:
+        shapes.append(tuple(grad.shape))
+        add(self, rows, columns, grad)
 
-    monkeypatch.setattr(gradients.Gradients, "add", spy)
-    return made
+    monkeypatch.setattr(gradients.GradientAccumulator, "add", spy)
+    return shapes
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_won_rows_are_not_multiplied(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
-    made = multiplied(monkeypatch)
+    shapes = multiplied(monkeypatch)
     x, weight, bias, target = batch(300, 16, 1001, state)
     rows = sparring.ASSoftmaxLoss().rows(F.linear(x, weight, bias), target)
     SF.linear_as_softmax_loss(x.requires_grad_(), weight, target, linear_bias=bias, chunk_rows=64).backward()
-    assert sum(n for n, _ in made) == rows.active.sum()
+    assert sum(n for n, _ in shapes) == rows.active.sum()
 
 
 def test_discarded_classes_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two classes ahead of all others: nothing else survives."""
-    made = multiplied(monkeypatch)
+    shapes = multiplied(monkeypatch)
     weight = F.normalize(torch.randn(1001, 64, generator=torch.Generator().manual_seed(0)))
     target = torch.arange(100)
     x = 30 * (weight[target] + weight[target + 1])  # each with half of the probability
     SF.linear_as_softmax_loss(x.requires_grad_(), weight, target).backward()
-    assert sum(n for n, _ in made) == 100
-    assert all(width <= 101 for _, width in made)
+    assert sum(n for n, _ in shapes) == 100
+    assert all(width <= 101 for _, width in shapes)
 
 
 def test_small_blocks_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = multiplied(monkeypatch)
+    shapes = multiplied(monkeypatch)
     x, weight, bias, target = batch(640, 16, 200, "all won")
-    x[
-        [start + 1 if (start + 1) % 5 else start + 2 for start in range(0, 640, 64)]
-    ] *= -1  # one valid row a chunk is lost
+    lost = [start + 1 if (start + 1) % 5 else start + 2 for start in range(0, 640, 64)]
+    x[lost] *= -1  # one valid row of each chunk is lost
     SF.linear_as_softmax_loss(x.requires_grad_(), weight, target, linear_bias=bias, chunk_rows=64).backward()
-    assert made == [(10, 200)]
+    assert shapes == [(10, 200)]

@@ -1,7 +1,5 @@
 """The fused head against the loss of its logits."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle
@@ -60,9 +58,9 @@ def test_the_states_are_what_they_say(state: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in sparring.list_losses() if name != "am-softmax"])
 @pytest.mark.parametrize("n_classes", [1, 2, 40])
-def test_every_loss_can_be_had(name: str, n_classes: int) -> None:
+def test_every_loss_equals_that_of_its_logits(name: str, n_classes: int) -> None:
     torch.manual_seed(0)
-    head = sparring.LinearLoss(6, n_classes, name, chunk_rows=8).double()
+    head = sparring.LinearLoss(6, n_classes, loss=name, chunk_rows=8).double()
     x = (3 * torch.randn(5, 7, 6, dtype=torch.float64)).requires_grad_()
     target = (
         (torch.rand(5, 7, n_classes) < 0.2).long()
@@ -154,7 +152,7 @@ def test_float64_under_autocast_stays() -> None:
 def test_class_weights_in_half_precision() -> None:
     x, weight, _, target = batch(60, 8, 50)
     x, weight, class_weight = x.bfloat16(), weight.bfloat16(), torch.rand(50)
-    mine = sparring.LinearLoss(8, 50, sparring.ASSoftmaxLoss(weight=class_weight), bias=False)
+    mine = sparring.LinearLoss(8, 50, bias=False, loss=sparring.ASSoftmaxLoss(weight=class_weight))
     mine.linear.weight = nn.Parameter(weight)
     torch.testing.assert_close(
         mine.rows(x, target).mean(), mine.loss.rows(F.linear(x, weight), target).mean(), rtol=1e-6, atol=1e-7
@@ -190,7 +188,7 @@ def test_a_layer_or_loss_of_its_own_is_called_as_it_is() -> None:
         assert head.fused == fused
         torch.testing.assert_close(head(x, target), head.loss(layer(flat[0]), flat[1]))
         torch.testing.assert_close(head.rows(x, target).value, head.loss.rows(layer(flat[0]), flat[1]).value)
-    own = sparring.LinearLoss(8, 30, Halved(reduction="none"))
+    own = sparring.LinearLoss(8, 30, loss=Halved(reduction="none"))
     assert not own.fused
     assert own(x, target).shape == (2, 3)
     torch.testing.assert_close(own(x, target).flatten(), own.loss(own.logits(flat[0]), flat[1]))
@@ -239,12 +237,13 @@ def test_saved_copied_and_shown() -> None:
     ],
 )
 def test_module_and_function_share_settings_and_defaults(module: type[nn.Module], function: object) -> None:
-    of_module, of_function = inspect.signature(module).parameters, inspect.signature(function).parameters
-    shared = [name for name in of_module if name in of_function]
-    assert {"ignore_index", "reduction"} <= set(shared)
-    assert all(of_module[name].default == of_function[name].default for name in shared)
     torch.manual_seed(0)
     head = module(4, 6)
+    parameters = inspect.signature(function).parameters
+    settings = {**head.settings(), "ignore_index": head.ignore_index, "reduction": head.reduction}
+    settings |= {"impl": head.impl, "chunk_rows": head.chunk_rows}
+    assert settings == {name: parameters[name].default for name in settings}
+    assert list(inspect.signature(module).parameters)[:3] == ["in_features", "num_classes", "bias"]
     x = torch.randn(3, 4)
     target = torch.eye(6)[:3] if "Multilabel" in module.__name__ else torch.arange(3)
     assert head(x, target) == function(x, head.linear.weight, target, linear_bias=head.linear.bias)
@@ -301,9 +300,10 @@ X, W, T = torch.randn(4, 5), torch.randn(9, 5), torch.tensor([0, 1, 2, -100])
             "softmax, AS-Softmax and the logit-margin variant only",
         ),
         (lambda: SF.linear_multilabel_as_softmax_loss(X, W, T), "one 0/1 label per class"),
-        (lambda: sparring.LinearLoss(5, 9, "am-softmax"), "am-softmax takes cosines"),
-        (lambda: sparring.LinearLoss(5, 9, "as_softmax"), 'did you mean "as-softmax"'),
-        (lambda: sparring.LinearLoss(5, 9, nn.CrossEntropyLoss()), "a loss of ours, got CrossEntropyLoss"),
+        (lambda: sparring.LinearLoss(5, 9, loss="am-softmax"), "am-softmax takes cosines"),
+        (lambda: sparring.LinearLoss(5, 9, loss="as_softmax"), 'did you mean "as-softmax"'),
+        (lambda: sparring.LinearLoss(5, 9, loss=nn.CrossEntropyLoss()), "got CrossEntropyLoss"),
+        (lambda: sparring.LinearLoss(5, 9, "as-softmax"), "bias must be True or False, got 'as-softmax'"),
         (
             lambda: sparring.LinearASSoftmaxLoss(5, 9, weight=torch.ones(8)),
             "weight has shape (8,), expected (9,)",

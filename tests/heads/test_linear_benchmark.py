@@ -1,7 +1,5 @@
 """benchmarks/linear.py, at a shape that takes a moment."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

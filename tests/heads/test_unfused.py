@@ -1,7 +1,5 @@
 """A head that is differentiated in a way that chunks cannot follow, and features of ignored rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ every_head = pytest.mark.parametrize(
 def problem(name: str, settings: dict[str, Any], reduction: str) -> tuple[LinearLoss, Tensor, Tensor]:
     """A head, six rows of features and their targets; row 2 is ignored."""
     _, target = batch(name, n_rows=6, n_classes=5)
-    head = LinearLoss(4, 5, make(name, settings, reduction=reduction), dtype=torch.float64, chunk_rows=4)
+    head = LinearLoss(4, 5, loss=make(name, settings, reduction=reduction), dtype=torch.float64, chunk_rows=4)
     return head, 2 * torch.randn(6, 4, dtype=torch.float64), target
 
 

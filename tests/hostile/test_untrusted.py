@@ -26,7 +26,8 @@ from transformers import BertConfig, BertForSequenceClassification
 import sparring
 from sparring import ASSoftmaxLoss
 from sparring.cli.app import main
-from sparring.heads.parallel import Checkpoints, manifest
+from sparring.heads.parallel import Checkpoints
+from sparring.heads.parallel.checkpoint import verify_manifest, write_manifest
 from sparring.lab.errors import UserError
 from sparring.lab.models import build as models
 from sparring.lab.models.pooled import MeanPooledConfig, MeanPooledForSequenceClassification
@@ -328,8 +329,8 @@ def test_a_checkpoint_of_many_ranks(tmp_path: Path, mark: Path) -> None:
     model = nn.Linear(3, 2)
     folder = Checkpoints(tmp_path).save(1, model)
     (folder / ".metadata").write_bytes(pickle.dumps(Runs(mark)))
-    manifest.write(folder)
-    assert manifest.verify(folder) is None
+    write_manifest(folder)
+    assert verify_manifest(folder) is None
     with pytest.raises(ValueError, match="nothing of this one was run"):
         Checkpoints(tmp_path).load(model)
     assert not mark.exists()

@@ -89,6 +89,6 @@ def test_margins_of_features_are_those_of_the_logits(chunk_rows: int | None) -> 
     found = head.margins(x, target)
     assert found.shape == target.shape
     torch.testing.assert_close(found, margins(head.logits(x).movedim(-1, 1), target), equal_nan=True)
-    many = LinearLoss(6, 7, "multilabel-as-softmax", chunk_rows=chunk_rows)
+    many = LinearLoss(6, 7, loss="multilabel-as-softmax", chunk_rows=chunk_rows)
     labels = torch.randint(2, (4, 3, 7))
     torch.testing.assert_close(many.margins(x, labels), margins(many.logits(x), labels), equal_nan=True)

@@ -1,11 +1,12 @@
-"""A linear layer and its loss in one.
+"""A linear layer and its loss in one module, without materialising the (N, C) logits.
 
-linear.py          LinearLoss and its kin: modules on features instead of logits
-dispatch.py        which loss, in which dtype, by which kernel
-chunk_kernels.py   a chunk of logits -> losses, verdicts, and gradients of the rows that are active
-gradients.py       those gradients -> gradients of input, weight and bias
-unfused.py         the same with the logits held, where chunks cannot be had
-chunked.py         the chunks, and autograd around them
-custom_ops.py      the same as the opaque operators that torch.compile sees
-parallel/          the classes spread over ranks
+linear.py          LinearLoss and its subclasses: modules that take features instead of logits
+dispatch.py        HeadInputs and HeadSpec: the tensors and the loss of a call, and its implementation
+autograd.py        the row losses as autograd functions
+custom_ops.py      the same as operators for torch.compile
+chunked.py         the loop over chunks of rows
+chunk_kernels.py   the logits of some rows -> losses, active rows, and gradients with respect to the logits
+gradients.py       gradients with respect to the logits -> gradients of features, weight and bias
+unfused.py         the same losses with materialised logits, for transforms that cannot be chunked
+parallel/          heads whose classes are sharded over the ranks of a process group
 """

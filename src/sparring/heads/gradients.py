@@ -1,70 +1,94 @@
-"""∂value/∂logits becomes gradients of input, weight and bias: two matrix products, over surviving rows and classes only."""
+"""Gradients of features, weight and bias from gradients with respect to the logits.
 
-from __future__ import annotations
+These are two matrix products. They run over active rows only, and over the classes that were not discarded.
+"""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from sparring.heads.dispatch import HeadInputs
 from sparring.losses.base import at_least_float32
 
 
-class Needs(NamedTuple):
-    """Which gradients are wanted."""
+class NeedsGrad(NamedTuple):
+    """Which gradients are needed."""
 
-    input: bool
+    features: bool
     weight: bool
     bias: bool
 
+    @classmethod
+    def of(cls, *tensors: Tensor | None, enabled: bool = True) -> "NeedsGrad":
+        return cls(*(enabled and tensor is not None and tensor.requires_grad for tensor in tensors))
 
-class Gradients:
-    """Of Σ coefficient·value, summed up in float32 at least; empty tensors where none is wanted."""
 
-    def __init__(self, x: Tensor, weight: Tensor, coefficient: Tensor | None, needs: Needs) -> None:
-        self.x, self.head, self.coefficient, self.needs = x, weight, coefficient, needs
-        dtype = at_least_float32(x.dtype)
-        self.input = x.new_zeros(x.shape if needs.input else (0,), dtype=dtype)
-        self.weight = x.new_empty(weight.shape if needs.weight else (0,), dtype=dtype)
-        self._fresh = needs.weight  # nothing written yet: zeros would cost a pass of their own
-        self.bias = x.new_zeros(len(weight) if needs.bias else 0, dtype=dtype)
+class HeadGradients(NamedTuple):
+    """Gradients of Σ coefficient·value in float32 at least; empty tensors where they are not needed."""
+
+    features: Tensor  # (N, H)
+    weight: Tensor  # (C, H)
+    bias: Tensor  # (C,)
+
+
+class GradientAccumulator:
+    """Sums up the gradients of all chunks."""
+
+    def __init__(self, inputs: HeadInputs, needs: NeedsGrad) -> None:
+        self.inputs = inputs
+        self.needs = needs
+        features, weight = inputs.features, inputs.weight
+        dtype = at_least_float32(features.dtype)
+        self.features = features.new_zeros(features.shape if needs.features else (0,), dtype=dtype)
+        self.weight = features.new_empty(weight.shape if needs.weight else (0,), dtype=dtype)
+        self._uninitialised = needs.weight  # zeroing the weight gradient first would cost a pass over it
+        self.bias = features.new_zeros(len(weight) if needs.bias else 0, dtype=dtype)
 
     def add(self, rows: Tensor, columns: Tensor | None, grad: Tensor) -> None:
-        """∂value/∂logits of some rows, and of some classes outside of which it is 0; None: of all classes. A row comes once."""
-        x, coefficient = self.x.index_select(0, rows), None
-        if self.coefficient is not None:
-            coefficient = self.coefficient.index_select(0, rows)
-            x = x * coefficient[:, None].to(x.dtype)
-        if self.needs.bias:
-            _add(
-                self.bias, columns, grad.sum(0) if coefficient is None else coefficient.to(grad.dtype) @ grad
-            )
-        grad = grad.to(x.dtype)
-        if self.needs.input:
-            of_rows = (grad @ (self.head if columns is None else self.head.index_select(0, columns))).to(
-                self.input.dtype
-            )
-            self.input.index_add_(
-                0, rows, of_rows if coefficient is None else of_rows.mul_(coefficient[:, None])
-            )
-        if self.needs.weight and columns is None and x.dtype == self.weight.dtype:  # no (C, H) temporary
-            torch.mm(grad.T, x, out=self.weight) if self._fresh else self.weight.addmm_(grad.T, x)
-            self._fresh = False
-        elif self.needs.weight:
-            _add(self._begun(), columns, (grad.T @ x).to(self.weight.dtype))
+        """Add ∂value/∂logits, (m, u), of m rows and u classes; columns None: all classes.
 
-    def _begun(self) -> Tensor:
-        if self._fresh:
+        Each row may be added once.
+        """
+        features = self.inputs.features.index_select(0, rows)
+        coefficient = None
+        if self.inputs.coefficient is not None:
+            coefficient = self.inputs.coefficient.index_select(0, rows)
+            features = features * coefficient[:, None].to(features.dtype)
+        if self.needs.bias:
+            bias = grad.sum(0) if coefficient is None else coefficient.to(grad.dtype) @ grad
+            _add(self.bias, columns, bias)
+        grad = grad.to(features.dtype)
+        if self.needs.features:
+            weight = self.inputs.weight
+            product = grad @ (weight if columns is None else weight.index_select(0, columns))
+            product = product.to(self.features.dtype)
+            if coefficient is not None:
+                product.mul_(coefficient[:, None])
+            self.features.index_add_(0, rows, product)
+        if not self.needs.weight:
+            return
+        if columns is None and features.dtype == self.weight.dtype:  # without a (C, H) temporary
+            if self._uninitialised:
+                torch.mm(grad.T, features, out=self.weight)
+            else:
+                self.weight.addmm_(grad.T, features)
+            self._uninitialised = False
+        else:
+            _add(self._initialised_weight(), columns, (grad.T @ features).to(self.weight.dtype))
+
+    def _initialised_weight(self) -> Tensor:
+        if self._uninitialised:
             self.weight.zero_()
-            self._fresh = False
+            self._uninitialised = False
         return self.weight
 
-    def all(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.input, self._begun(), self.bias
+    def result(self) -> HeadGradients:
+        return HeadGradients(self.features, self._initialised_weight(), self.bias)
 
 
 def _add(total: Tensor, columns: Tensor | None, part: Tensor) -> None:
     if columns is None:
         total.add_(part)
     else:
-        total.index_add_(0, columns, part)  # no class twice: the order does not matter
+        total.index_add_(0, columns, part)  # columns are unique, so the result is deterministic

@@ -1,11 +1,9 @@
-"""A linear head and its loss in one: `loss(F.linear(input, W, b), target)` without holding the (N, C) logits.
+"""A linear layer and its loss in one: ``loss(F.linear(input, W, b), target)`` without the (N, C) logits.
 
-With a large label space the head is most of a step, in time and in memory. Chunks of rows bound the memory; and AS-Softmax bounds the
-time: a row that is won has gradient zero, and so has a class that is discarded, so the two matrix products of the backward are made over
-what survives.
+With many classes the head takes most of the time and memory of a training step. Chunks of rows bound the
+memory. AS-Softmax bounds the time: won rows and discarded classes have gradient 0, so the two matrix products
+of the backward pass run over the remaining rows and classes only.
 """
-
-from __future__ import annotations
 
 import math
 from typing import Any
@@ -13,29 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparring.heads.chunked import chunk_sizes, fused_rows
-from sparring.heads.dispatch import IMPLS, Head, find_impl
+from sparring.heads.autograd import fused_rows
+from sparring.heads.chunked import chunk_sizes
+from sparring.heads.dispatch import IMPLS, RULES, HeadInputs, HeadSpec, choose_impl, product_dtype
+from sparring.losses import base
 from sparring.losses.am_softmax import am_softmax_rows
-from sparring.losses.as_softmax import ASSoftmaxLoss
-from sparring.losses.base import (
-    ClassLoss,
-    Loss,
-    MultilabelLoss,
-    RowFunction,
-    at_least_float32,
-    make_loss,
-    reduce,
-    row_weights,
-    valid_targets,
-)
-from sparring.losses.checks import check_count, check_linear_input, under_autocast
+from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction
+from sparring.losses.checks import check_count, check_linear_input
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, delta_value
 from sparring.losses.diagnostics import margins
 from sparring.losses.loss_wrapper import CarriesLoss
-from sparring.losses.multilabel import MultilabelASSoftmaxLoss
 from sparring.losses.rows import RowLosses
-from sparring.losses.softmax import SoftmaxLoss
-from sparring.losses.sparse_softmax import SparseSoftmaxLoss
 
 
 def linear_rows(
@@ -53,31 +39,30 @@ def linear_rows(
     reduction: str = "mean",
     **settings: Any,
 ) -> RowLosses:
-    """One loss per row of input @ linear_weight.T + linear_bias. Rows in the order of the target; shapes as in `LinearLoss`.
+    """One loss per row of ``input @ linear_weight.T + linear_bias``, in the order of the target.
 
-    `reduction`: what is going to be done with them. Gradients are found in the forward pass for that; they are right for every other use
-    as well, at the price of a second pass unless it comes to a multiple.
+    Shapes are those of `LinearLoss`. The forward pass computes gradients for ``reduction``; another use of
+    the rows gets correct gradients too, through a second pass.
     """
     check_linear_input(input, linear_weight, target, linear_bias, weight, ignore_index, multilabel=multilabel)
+    if chunk_rows is not None:
+        check_count("chunk_rows", chunk_rows)
+    if "delta" in settings:
+        settings["delta"] = delta_value(settings["delta"])  # the present value of a schedule
     n_classes, n_features = linear_weight.shape
     n_rows = math.prod(input.shape[:-1])
-    x = input.reshape(n_rows, n_features)
+    features = input.reshape(n_rows, n_features)
     target = target.reshape(n_rows, n_classes) if multilabel else target.reshape(n_rows).long()
-    dtype = (
-        torch.get_autocast_dtype(x.device.type) if under_autocast(x) and x.dtype != torch.float64 else x.dtype
-    )
-    settings = {
-        name: delta_value(value) if name == "delta" else value for name, value in settings.items()
-    }  # the δ of now
-    chunk_rows = None if chunk_rows is None else check_count("chunk_rows", chunk_rows)
-    head = Head(
-        row_function, settings, ignore_index, dtype, find_impl(impl, x, dtype, row_function), chunk_rows
-    )
-    of_rows = None
+    dtype = product_dtype(features)
+    impl = choose_impl(impl, features.device, dtype, has_rule=row_function in RULES)
+    row_weights = None
     if weight is not None:
-        safe, valid = valid_targets(target, ignore_index)
-        of_rows = row_weights(weight, safe, valid, at_least_float32(x.dtype))
-    return fused_rows(x, linear_weight, linear_bias, target, head, of_rows, reduction)
+        indices, valid = base.valid_targets(target, ignore_index)
+        row_weights = base.row_weights(weight, indices, valid, base.at_least_float32(features.dtype))
+    inputs = HeadInputs(features, linear_weight, linear_bias, target, row_weights)
+    return fused_rows(
+        inputs, HeadSpec(row_function, settings, ignore_index, dtype, impl, chunk_rows), reduction
+    )
 
 
 def linear_loss(
@@ -90,31 +75,37 @@ def linear_loss(
     multilabel: bool = False,
     **settings: Any,
 ) -> Tensor:
-    """The same, reduced."""
+    """`linear_rows`, reduced."""
     rows = linear_rows(
         row_function, input, linear_weight, target, multilabel=multilabel, reduction=reduction, **settings
     )
-    return reduce(rows, reduction, input, target.shape[:-1] if multilabel else target.shape)
+    return base.reduce(rows, reduction, input, input.shape[:-1])
 
 
 class LinearLoss(CarriesLoss):
-    """A linear layer with one of our losses on it: takes features instead of logits.
+    """A linear layer and a loss in one module, which takes features instead of logits.
 
     Args:
-        in_features, num_classes, bias, device, dtype: of the linear layer, which is `linear`: tie its weight to an embedding, or put
-            a layer of yours in its place.
-        loss: a loss, or its name; class weights, ``ignore_index``, ``reduction`` and δ are its. Any loss will do but AM-Softmax. Softmax,
-            AS-Softmax and the logit-margin variant have a kernel of their own, the others are differentiated chunk by chunk.
-        impl: "torch", "triton" (CUDA; softmax, AS-Softmax and the logit-margin variant), or "auto".
-        chunk_rows: rows whose logits are held at once; from the shapes where not given. For softmax and AS-Softmax in float32 on CPU,
-            memory is chunk_rows × num_classes floats, a part of that (32 rows, or 4 MB if that is more), and the gradients.
+        in_features, num_classes, bias, device, dtype: As in ``nn.Linear``. The attribute ``linear`` is the
+            layer; its weight can be tied to an embedding, and the layer can be replaced.
+        loss: A loss or its name, any but AM-Softmax. Softmax, AS-Softmax and the logit-margin variant have
+            kernels; others are differentiated chunk by chunk.
+        impl: "torch", "triton" (CUDA, for losses with kernels) or "auto".
+        chunk_rows: Rows whose logits are held at once; None derives it from the shapes. For softmax and
+            AS-Softmax in float32 on CPU, memory is chunk_rows × num_classes floats, a part of that (32 rows
+            or 4 MB, whichever is larger), and the gradients.
+        **settings: Settings of a loss given by name, such as ``delta``, ``weight`` or ``reduction``.
+
+    Raises:
+        TypeError: ``bias`` or ``loss`` has the wrong type.
+        ValueError: another argument is invalid.
 
     Shape:
         - input: ``(…, H)`` features
         - target: ``(…)`` class indices, or ``(…, C)`` labels for a multi-label loss
         - output: a scalar, or ``(…)`` with ``reduction="none"``
 
-    >>> head = LinearLoss(8, 1000, "as-softmax")
+    >>> head = LinearLoss(8, 1000, loss="as-softmax")
     >>> head(torch.zeros(2, 3, 8), torch.zeros(2, 3, dtype=torch.long)).shape
     torch.Size([])
     """
@@ -123,151 +114,131 @@ class LinearLoss(CarriesLoss):
         self,
         in_features: int,
         num_classes: int,
-        loss: Loss | str = "as-softmax",
-        *,
         bias: bool = True,
+        *,
+        loss: Loss | str = "as-softmax",
         impl: str = "auto",
         chunk_rows: int | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__()
-        loss = make_loss(loss) if isinstance(loss, str) else loss
-        if not isinstance(loss, Loss):
-            raise ValueError(
-                f'loss must be a name such as "as-softmax" or a loss of ours, got {type(loss).__name__}'
-            )
+        check_bias(bias)
+        loss = resolve_loss(loss, settings)
         if type(loss).row_function is am_softmax_rows:
-            raise ValueError(
-                "am-softmax takes cosines, and a linear layer gives none: use CosineLinear and AMSoftmaxLoss one after the other"
-            )
+            raise ValueError("am-softmax takes cosines, not logits: use CosineLinear and then AMSoftmaxLoss")
         if impl not in IMPLS:
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}")
-        weight = getattr(loss, "weight", None)
-        if weight is not None and weight.shape != (num_classes,):
-            raise ValueError(
-                f"weight has shape {tuple(weight.shape)}, expected ({num_classes},): one weight per class"
-            )
-        self.linear = nn.Linear(
-            check_count("in_features", in_features),
-            check_count("num_classes", num_classes),
-            bias,
-            device,
-            dtype,
-        )
+        check_class_weight(getattr(loss, "weight", None), num_classes)
+        check_count("in_features", in_features)
+        check_count("num_classes", num_classes)
+        self.linear = nn.Linear(in_features, num_classes, bias, device, dtype)
         self.loss = loss
         self.impl = impl
         self.chunk_rows = None if chunk_rows is None else check_count("chunk_rows", chunk_rows)
 
-    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        """The unreduced story: one loss per row, and which rows are valid, won or active."""
-        if not self.fused:
-            return self.loss.rows(*self._flat(input, target))
-        return linear_rows(
-            type(self.loss).row_function, input, self.linear.weight, target, **self._settings()
+    @classmethod
+    def on(cls, layer: nn.Linear, loss: Loss, **options: Any) -> "LinearLoss":
+        """A head on an existing layer, such as the last one of a model; the layer keeps its parameters."""
+        head = LinearLoss(
+            layer.in_features, layer.out_features, bias=False, loss=loss, device="meta", **options
         )
+        head.linear = layer
+        return head
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        loss = self.loss
-        if not self.fused:
-            value: Tensor = loss(*self._flat(input, target))
-            return value.reshape(input.shape[:-1]) if loss.reduction == "none" else value
-        return linear_loss(
-            type(loss).row_function,
-            input,
-            self.linear.weight,
-            target,
-            reduction=loss.reduction,
-            **self._settings(),
-        )
+        if self.fused:
+            rows = self._fused_rows(input, target, self.reduction)
+            return base.reduce(rows, self.reduction, input, input.shape[:-1])
+        value: Tensor = self.loss(*self._logits_and_target(input, target))
+        return value.reshape(input.shape[:-1]) if self.reduction == "none" else value
+
+    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
+        """One loss per row, and which rows are valid, won or active."""
+        if self.fused:
+            return self._fused_rows(input, target, "mean")
+        return self.loss.rows(*self._logits_and_target(input, target))
+
+    def logits(self, input: Tensor) -> Tensor:
+        """``(…, H)`` features to ``(…, C)`` logits, for inference."""
+        return self.linear(input)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def margins(self, input: Tensor, target: Tensor) -> Tensor:
-        """`sparring.margins` of the logits, of so many rows at a time that these are never held; in the shape of the row losses."""
-        rows = input.reshape(-1, input.shape[-1])
-        labels = (
-            target.reshape(len(rows), -1) if isinstance(self.loss, MultilabelLoss) else target.reshape(-1)
+        """`sparring.margins` of the logits, computed in chunks; in the shape of the row losses."""
+        features = input.reshape(-1, input.shape[-1])
+        labels = target.reshape(len(features), -1) if self.multilabel else target.reshape(-1)
+        size, _ = chunk_sizes(
+            features.shape, self.linear.out_features, self.chunk_rows, on_cpu=features.is_cpu
         )
-        step, _ = chunk_sizes(rows.shape, self.linear.out_features, self.chunk_rows, on_cpu=rows.is_cpu)
-        parts = zip(rows.split(step), labels.split(step), strict=True)
-        found = [margins(self.logits(some), of_them, self.ignore_index) for some, of_them in parts]
-        return torch.cat(found).reshape(input.shape[:-1])
+        chunks = zip(features.split(size), labels.split(size), strict=True)
+        values = [margins(self.logits(chunk), labels, self.ignore_index) for chunk, labels in chunks]
+        return torch.cat(values).reshape(input.shape[:-1])
 
-    def logits(self, input: Tensor) -> Tensor:
-        """For inference: ``(…, H)`` features to ``(…, C)`` logits."""
-        return self.linear(input)  # type: ignore[no-any-return]
+    @property
+    def multilabel(self) -> bool:
+        return isinstance(self.loss, MultilabelLoss)
 
     @property
     def fused(self) -> bool:
-        """Whether layer and loss are the plain ones, whose weights and equation can be used directly. Others (a layer with hooks or a
-        forward of its own, a loss that overrides one) are called as they are, logits and all."""
-        linear, loss = self.linear, type(self.loss)
-        base = MultilabelLoss if issubclass(loss, MultilabelLoss) else ClassLoss
-        hooks = (
+        """Whether the logits are never materialised.
+
+        A layer with hooks or its own ``forward``, and a loss that overrides ``rows`` or ``forward``, are
+        called one after the other.
+        """
+        linear = self.linear
+        loss = type(self.loss)
+        loss_base = MultilabelLoss if self.multilabel else ClassLoss
+        has_hooks = (
             linear._forward_hooks
             or linear._forward_pre_hooks
             or linear._backward_hooks
             or linear._backward_pre_hooks
         )
-        return (
-            type(linear).forward is nn.Linear.forward
-            and not hooks
-            and loss.rows is base.rows
-            and loss.forward is base.forward
+        plain_layer = type(linear).forward is nn.Linear.forward and not has_hooks
+        return plain_layer and loss.rows is loss_base.rows and loss.forward is loss_base.forward
+
+    def _fused_rows(self, input: Tensor, target: Tensor, reduction: str) -> RowLosses:
+        return linear_rows(
+            type(self.loss).row_function,
+            input,
+            self.linear.weight,
+            target,
+            linear_bias=self.linear.bias,
+            weight=getattr(self.loss, "weight", None),
+            ignore_index=self.ignore_index,
+            multilabel=self.multilabel,
+            impl=self.impl,
+            chunk_rows=self.chunk_rows,
+            reduction=reduction,
+            **self.loss.settings(),
         )
 
-    def _flat(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and targets as rows."""
+    def _logits_and_target(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.logits(input)
-        logits, multilabel = logits.reshape(-1, logits.shape[-1]), isinstance(self.loss, MultilabelLoss)
-        return logits, target.reshape(logits.shape) if multilabel else target.reshape(-1)
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "linear_bias": self.linear.bias,
-            "weight": getattr(self.loss, "weight", None),
-            "ignore_index": self.loss.ignore_index,
-            "multilabel": isinstance(self.loss, MultilabelLoss),
-            "impl": self.impl,
-            "chunk_rows": self.chunk_rows,
-            **self.loss.settings(),
-        }
+        logits = logits.reshape(-1, logits.shape[-1])
+        return logits, target.reshape(logits.shape) if self.multilabel else target.reshape(-1)
 
     def extra_repr(self) -> str:
         return f"impl={self.impl!r}, chunk_rows={self.chunk_rows}"
 
-    @classmethod
-    def on(cls, layer: nn.Linear, loss: Loss, **head: Any) -> LinearLoss:
-        """A loss on a layer that is there already, such as a model's last one: the layer stays the model's, weights and all."""
-        made = LinearLoss(layer.in_features, layer.out_features, loss, bias=False, device="meta", **head)
-        made.linear = layer
-        return made
-
 
 class LinearSoftmaxLoss(LinearLoss):
-    """A linear layer and softmax cross entropy: torch's ``nn.LinearCrossEntropyLoss`` with `rows`, ``(…, H)`` input and ``torch.func``."""
+    """A linear layer and softmax cross entropy; ``settings`` are those of `SoftmaxLoss` and `LinearLoss`.
 
-    def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        bias: bool = True,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        **head: Any,
-    ) -> None:
-        super().__init__(
-            in_features, num_classes, SoftmaxLoss(weight, ignore_index, reduction), bias=bias, **head
-        )
+    Like torch's ``nn.LinearCrossEntropyLoss``, with `rows`, ``(…, H)`` input and support for ``torch.func``.
+    """
+
+    def __init__(self, in_features: int, num_classes: int, bias: bool = True, **settings: Any) -> None:
+        super().__init__(in_features, num_classes, bias, loss="softmax", **settings)
 
 
 class LinearASSoftmaxLoss(LinearLoss):
-    """A linear layer and AS-Softmax: `ASSoftmaxLoss` of its logits, which are never held; the more is won, the less the backward costs.
+    """A linear layer and AS-Softmax; ``settings`` are those of `ASSoftmaxLoss` and `LinearLoss`.
 
     >>> head = LinearASSoftmaxLoss(8, 1000, delta=0.3)
-    >>> rows = head.rows(torch.zeros(4, 8), torch.arange(4))
-    >>> rows.won_share()
+    >>> head.rows(torch.zeros(4, 8), torch.arange(4)).won_share()
     tensor(0.)
     """
 
@@ -276,53 +247,61 @@ class LinearASSoftmaxLoss(LinearLoss):
         in_features: int,
         num_classes: int,
         bias: bool = True,
+        *,
         delta: float | DeltaSchedule = DEFAULT_DELTA,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        **head: Any,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            in_features, num_classes, ASSoftmaxLoss(delta, weight, ignore_index, reduction), bias=bias, **head
-        )
+        super().__init__(in_features, num_classes, bias, loss="as-softmax", delta=delta, **settings)
 
 
 class LinearSparseSoftmaxLoss(LinearLoss):
-    """A linear layer and Sparse-Softmax: the backward touches the k largest logits of each row, and the target."""
+    """A linear layer and Sparse-Softmax; ``settings`` are those of `SparseSoftmaxLoss` and `LinearLoss`."""
 
     def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        bias: bool = True,
-        k: int = 20,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        **head: Any,
+        self, in_features: int, num_classes: int, bias: bool = True, *, k: int = 20, **settings: Any
     ) -> None:
-        super().__init__(
-            in_features, num_classes, SparseSoftmaxLoss(k, weight, ignore_index, reduction), bias=bias, **head
-        )
+        super().__init__(in_features, num_classes, bias, loss="sparse-softmax", k=k, **settings)
 
 
 class LinearMultilabelASSoftmaxLoss(LinearLoss):
-    """A linear layer and multi-label AS-Softmax. Targets are ``(…, C)`` label rows."""
+    """A linear layer and multi-label AS-Softmax on ``(…, C)`` labels.
+
+    ``settings`` are those of `MultilabelASSoftmaxLoss` and `LinearLoss`.
+    """
 
     def __init__(
         self,
         in_features: int,
         num_classes: int,
         bias: bool = True,
+        *,
         delta: float | DeltaSchedule = DEFAULT_DELTA,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        **head: Any,
+        **settings: Any,
     ) -> None:
-        super().__init__(
-            in_features,
-            num_classes,
-            MultilabelASSoftmaxLoss(delta, ignore_index, reduction),
-            bias=bias,
-            **head,
+        loss = "multilabel-as-softmax"
+        super().__init__(in_features, num_classes, bias, loss=loss, delta=delta, **settings)
+
+
+def check_bias(bias: bool) -> None:
+    if not isinstance(bias, bool):
+        raise TypeError(f"bias must be True or False, got {bias!r}; pass the loss or delta by keyword")
+
+
+def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
+    if weight is not None and weight.shape != (num_classes,):
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)}, expected ({num_classes},): one weight per class"
         )
+
+
+def resolve_loss(loss: Loss | str, settings: dict[str, Any]) -> Loss:
+    """A loss object, or the loss of a name with its settings."""
+    if isinstance(loss, str):
+        return base.make_loss(loss, **settings)
+    if not isinstance(loss, Loss):
+        raise TypeError(
+            f'loss must be a name such as "as-softmax" or a loss of sparring, got {type(loss).__name__}'
+        )
+    if settings:
+        raise ValueError(f"{', '.join(settings)}: pass it to the loss object {loss.name} instead")
+    return loss

@@ -1,7 +1,5 @@
 """Real processes: torchrun and gloo."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

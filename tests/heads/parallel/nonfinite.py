@@ -1,15 +1,10 @@
-"""Run by test_nonfinite.py, alone or under torchrun: NaN and infinities in a class-parallel head and in the unsharded one."""
-
-from __future__ import annotations
+"""Run by all_ranks.py and in one process: NaN and infinities in a class-parallel and the unsharded head."""
 
 import itertools
-import sys
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 import sparring
@@ -42,10 +37,10 @@ def run(head: Any, x: Tensor, target: Tensor, parameters: list[Tensor]) -> list[
     return [rows.value, rows.valid, rows.active, value, *full]
 
 
-def compare(make: Callable[[], Loss], n_classes: int, case: str) -> None:
-    """Loss, verdicts and gradients. Row 1 is ignored, and full of NaN."""
+def compare(make: Callable[[], Loss], n_classes: int, case: str, group: Any) -> None:
+    """Loss, active rows and gradients. Row 1 is ignored, and full of NaN."""
     torch.manual_seed(0)
-    whole = LinearLoss(3, n_classes, make())
+    whole = LinearLoss(3, n_classes, loss=make())
     x, target = torch.randn(6, 3), torch.arange(6) % n_classes
     x[1], target[1] = NAN, -100
     with torch.no_grad():
@@ -54,30 +49,20 @@ def compare(make: Callable[[], Loss], n_classes: int, case: str) -> None:
     if case in FEATURES:
         whole.linear.weight.data *= 1e3
         x[3] = FEATURES[case]
-    head = ClassParallelHead.from_linear(whole.linear, loss=make(), chunk_rows=4)
+    head = ClassParallelHead.from_linear(whole.linear, loss=make(), chunk_rows=4, group=group)
     expected = run(whole, x, target, [whole.linear.weight, whole.linear.bias])
-    found = run(head, x, target, [head.weight, head.bias])
-    what = f"{whole.loss}, {n_classes} classes, {case}"
-    for i, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-        if (
-            i > 4 and theirs.isnan().any()
-        ):  # how many classes a row of NaN reaches depends on the width of a block
-            assert ours.isnan().any(), what
+    results = run(head, x, target, [head.weight, head.bias])
+    name = f"{whole.loss}, {n_classes} classes, {case}"
+    for i, (ours, theirs) in enumerate(zip(results, expected, strict=True)):
+        if i > 4 and theirs.isnan().any():  # the width of a block decides how many classes a NaN reaches
+            assert ours.isnan().any(), name
         else:
-            torch.testing.assert_close(ours, theirs, equal_nan=True, msg=lambda text: f"{what}: {text}")
-    assert not found[4][1].any(), "the ignored row has no gradient"
-    assert case != "clean" or found[5].isfinite().all(), "nor has it one for the weights"
-    assert not head.predict(torch.randn(4, 3), n_classes).indices.lt(0).any(), "what is predicted are classes"
+            torch.testing.assert_close(ours, theirs, equal_nan=True, msg=lambda text: f"{name}: {text}")
+    assert not results[4][1].any(), "an ignored row has no gradient"
+    assert case != "clean" or results[5].isfinite().all(), "an ignored row reaches no weight gradient"
+    assert not head.predict(torch.randn(4, 3), n_classes).indices.lt(0).any(), "predictions are classes"
 
 
-def main() -> None:
+def check_all(group: Any = None) -> None:
     for make, n_classes, case in itertools.product(LOSSES, (1, 2, 7), (*BIASES, *FEATURES, "clean")):
-        compare(make, n_classes, case)
-
-
-if __name__ == "__main__":
-    dist.init_process_group("gloo", timeout=timedelta(seconds=200))
-    main()
-    if dist.get_rank() == 0:
-        sys.stdout.write("nonfinite: as the unsharded head\n")
-    dist.destroy_process_group()
+        compare(make, n_classes, case, group)

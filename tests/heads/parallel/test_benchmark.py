@@ -1,6 +1,4 @@
-"""benchmarks/parallel.py: what it counts is what its model says, and the whole of it runs."""
-
-from __future__ import annotations
+"""benchmarks/parallel.py runs, and measures the memory and bytes that its model predicts."""
 
 import subprocess
 import sys

@@ -1,6 +1,4 @@
-"""The example of data-parallel training, started as its first lines say; test_faults.py starts the other one."""
-
-from __future__ import annotations
+"""The data-parallel example runs as its docstring says; test_faults.py runs the class-parallel one."""
 
 import re
 import subprocess

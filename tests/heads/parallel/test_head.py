@@ -1,10 +1,9 @@
-"""The head on one to four ranks equals the unsharded one; what it says to mistakes; one process by itself."""
-
-from __future__ import annotations
+"""A class-parallel head equals the unsharded one on one to four ranks and in one process; its errors."""
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.functional import jacobian
 
 from sparring import (
     AdaptiveDelta,
@@ -15,24 +14,42 @@ from sparring import (
     SparseSoftmaxLoss,
     WarmupDelta,
 )
+from tests.heads.parallel import nonfinite
 from tests.heads.parallel.launch import run
 
 
-def test_any_number_of_ranks_is_the_unsharded_head() -> None:
-    """Loss to 1e-6, gradients to 1e-5, verdicts exactly: every loss, reduction and kind of batch, on groups of one to four ranks."""
-    assert run(4, "tests.heads.parallel.ranks") == "[(1, 156), (2, 156), (3, 156), (4, 156)]\n"
+@pytest.mark.parametrize(
+    "line",
+    [
+        "unsharded: [(1, 156), (2, 156), (3, 156), (4, 156)]",  # number of ranks, cases
+        "nonfinite: passed",
+        "collectives: passed",
+        "meshes: passed",
+    ],
+)
+def test_on_several_ranks(all_ranks: list[str], line: str) -> None:
+    assert line in all_ranks
 
 
-def test_beside_ddp_and_fsdp_on_a_mesh() -> None:
-    assert "mesh: as one process" in run(4, "tests.heads.parallel.meshes")
+@pytest.fixture(scope="module")
+def all_ranks() -> list[str]:
+    return run(4, "tests.heads.parallel.all_ranks").splitlines()
 
 
-# ------------------------------------------------------------ one process
+def test_nonfinite_values_in_one_process() -> None:
+    nonfinite.check_all()
 
 
-def test_alone_it_is_a_linear_loss() -> None:
+def test_batched_gradients_are_refused() -> None:
+    head, target = ClassParallelHead(4, 9, reduction="none"), torch.arange(3)
+    with pytest.raises(RuntimeError, match=r"has no batched gradients .* one gradient after the other"):
+        jacobian(lambda x: head(x, target), torch.randn(3, 4), vectorize=True)
+    assert jacobian(lambda x: head(x, target), torch.randn(3, 4)).shape == (3, 3, 4)
+
+
+def test_in_one_process_it_is_a_linear_loss() -> None:
     torch.manual_seed(0)
-    whole = LinearLoss(6, 11, ASSoftmaxLoss(0.3))
+    whole = LinearLoss(6, 11, loss=ASSoftmaxLoss(0.3))
     head = ClassParallelHead.from_linear(whole.linear)
     x, target = torch.randn(3, 5, 6), torch.randint(11, (3, 5))
     torch.testing.assert_close(head(x, target), whole(x, target))
@@ -177,7 +194,7 @@ def test_no_rows_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: ClassParallelHead(4, 0), "num_classes must be a whole number of at least 1"),
         (
@@ -186,17 +203,18 @@ def test_no_rows_at_all() -> None:
         ),
         (
             lambda: ClassParallelHead(4, 9, loss="entmax15"),
-            "no class-parallel form of entmax15; there is one of as-logit, as-softmax",
+            "entmax15 has no class-parallel form; use one of as-logit, as-softmax",
         ),
         (
             lambda: ClassParallelHead(4, 9, loss=nn.CrossEntropyLoss()),
-            "no class-parallel form of CrossEntropyLoss",
+            "loss must be a name .* got CrossEntropyLoss",
         ),  # type: ignore[arg-type]
+        (lambda: ClassParallelHead(4, 9, 0.3), "bias must be True or False, got 0.3"),
         (lambda: ClassParallelHead(4, 9, delta=1.5), "delta must lie in"),
         (lambda: ClassParallelHead(4, 9, delta=0.1, loss="softmax"), '"softmax" has no setting delta'),
         (
             lambda: ClassParallelHead(4, 9, delta=0.9, loss=ASSoftmaxLoss(0.1)),
-            "delta: give it to the loss, as-softmax",
+            "delta: pass it to the loss object as-softmax",
         ),
         (lambda: ClassParallelHead(4, 9, weight=torch.ones(8)), r"weight has shape \(8,\), expected \(9,\)"),
         (
@@ -215,9 +233,12 @@ def test_no_rows_at_all() -> None:
             lambda: ClassParallelHead(4, 9)(torch.zeros(2, 4), torch.zeros(3).long()),
             "One class index for each row of features",
         ),
-        (lambda: ClassParallelHead(4, 9).predict(torch.zeros(2, 4), 10), "k is 10, and there are 9 classes"),
+        (
+            lambda: ClassParallelHead(4, 9).predict(torch.zeros(2, 4), 10),
+            "k is 10, expected at most the number of classes, 9",
+        ),
     ],
 )
-def test_mistakes(make: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_errors(make: object, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
         make()  # type: ignore[operator]

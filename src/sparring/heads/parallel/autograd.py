@@ -1,62 +1,57 @@
-"""How autograd sees a class-parallel head: one function from features and slices to row losses."""
+"""A class-parallel head as an autograd function from features and shards to row losses."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sparring.heads.chunked import Found, multiple_of
-from sparring.heads.gradients import Needs
-from sparring.heads.parallel.chunked import Job, Verdicts, solve
-from sparring.heads.parallel.collectives import Wire
-from sparring.heads.parallel.dtensor import of_rank
+from sparring.heads.autograd import upstream_scale
+from sparring.heads.dispatch import HeadInputs
+from sparring.heads.gradients import HeadGradients, NeedsGrad
+from sparring.heads.parallel.chunked import ParallelSpec, solve
+from sparring.heads.parallel.collectives import Collectives
 from sparring.losses.base import at_least_float32, in_vmap
 
-Gathered = (
-    tuple[list[int], float] | None
-)  # rows of each rank, and what the gradient of the input is multiplied by
+
+class ParallelCall(NamedTuple):
+    """What `ParallelRows` needs besides the tensors that get gradients."""
+
+    spec: ParallelSpec
+    target: Tensor  # (N,) class indices of all rows, 0 where ignored
+    valid_rows: Tensor  # indices of the rows that are not ignored
+    row_weights: Tensor | None  # class weights of the valid rows
+    needs: NeedsGrad  # gradients to compute in the forward pass
+    dtype: torch.dtype  # of the matrix products
+    sizes: list[int] | None  # rows of each rank where inputs are gathered
+    input_scale: float  # factor of the gradient of gathered inputs
+    replicas: Collectives
 
 
 class ParallelRows(torch.autograd.Function):
-    """Row losses and which rows are active. Forward finds the gradients for rows weighted by `of_rows`; backward scales them, or makes
-    them anew where something else comes from above. Verdicts are kept for that: it takes no word between ranks."""
+    """(features, weight, bias, call) -> row losses and active rows.
+
+    The forward pass computes gradients of the losses weighted by class. The backward pass scales them, or
+    recomputes them from the saved statistics without communication.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        there: Tensor,  # rows that are not ignored
-        of_rows: Tensor | None,  # class weights of these
-        job: Job,
-        needs: Needs,
-        dtype: torch.dtype,
-        gathered: Gathered,
-        replicas: Wire,
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, call: ParallelCall
     ) -> tuple[Tensor, Tensor]:
-        every = x if gathered is None else job.wire.gather_rows(x, gathered[0])
-        tensors = (
-            every[there].to(dtype),
-            weight.to(dtype),
-            None if bias is None else bias.to(dtype),
-            target[there],
-        )
-        verdicts, ctx.found = solve(*tensors, of_rows, job, needs) if len(there) else (None, None)
-        ctx.save_for_backward(*tensors, there, of_rows)
-        ctx.verdicts, ctx.job, ctx.gathered, ctx.replicas = verdicts, job, gathered, replicas
-        ctx.n_rows, ctx.dtypes = (
-            len(every),
-            [each.dtype if each is not None else None for each in (x, weight, bias)],
-        )
-        value = every.new_zeros(len(every), dtype=at_least_float32(dtype))
+        if call.sizes is not None:
+            features = call.spec.collectives.gather_rows(features, call.sizes)
+        rows = call.valid_rows
+        inputs = HeadInputs(features[rows], weight, bias, call.target[rows], call.row_weights)
+        inputs = inputs.cast(call.dtype)
+        ctx.statistics, ctx.gradients = solve(inputs, call.spec, call.needs)
+        ctx.save_for_backward(*inputs)
+        ctx.call = call
+        ctx.dtypes = [None if x is None else x.dtype for x in (features, weight, bias)]
+        value = features.new_zeros(len(features), dtype=at_least_float32(call.dtype))
         active = torch.zeros_like(value, dtype=torch.bool)
-        if verdicts is not None:
-            value[there], active[there] = verdicts.value, verdicts.active
+        value[rows] = ctx.statistics.value
+        active[rows] = ctx.statistics.active
         ctx.mark_non_differentiable(active)
         ctx.set_materialize_grads(False)
         return value, active
@@ -65,65 +60,56 @@ class ParallelRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
         if upstream is None:
-            return (None,) * 11
+            return None, None, None, None
         if in_vmap(upstream):
             raise RuntimeError(
-                "a class-parallel head has no batched gradients (is_grads_batched, vectorize=True, jacrev): ranks talk"
-                " in its backward. Ask for one gradient after the other"
+                "a class-parallel head has no batched gradients (is_grads_batched, vectorize=True, jacrev),"
+                " because its backward communicates; compute one gradient after the other"
             )
-        x, weight, bias, target, there, of_rows = ctx.saved_tensors
-        needs, job = Needs(*ctx.needs_input_grad[:3]), ctx.job
-        of_input, *others = _gradients(ctx, upstream[there], (x, weight, bias, target), of_rows, needs)
-        grads: list[Tensor | None] = [None, None, None]
-        if needs.input:
-            whole = x.new_zeros(ctx.n_rows, x.shape[1], dtype=of_input.dtype).index_copy_(0, there, of_input)
-            if ctx.gathered is None:
-                grads[0] = job.wire.sum(whole)
+        call: ParallelCall = ctx.call
+        needs = NeedsGrad(*ctx.needs_input_grad[:3])
+        gradients = _local_gradients(ctx, upstream[call.valid_rows], needs)
+        result: list[Tensor | None] = [None, None, None]
+        if needs.features:
+            shape = (len(upstream), gradients.features.shape[1])
+            features = gradients.features.new_zeros(shape).index_copy_(0, call.valid_rows, gradients.features)
+            if call.sizes is None:
+                result[0] = call.spec.collectives.sum(features)
             else:
-                sizes, times = ctx.gathered
-                grads[0] = job.wire.scatter_sum(whole, sizes).mul_(times)
-        for i, grad in enumerate(others, 1):
+                result[0] = call.spec.collectives.scatter_sum(features, call.sizes).mul_(call.input_scale)
+        for i in (1, 2):
             if needs[i]:
-                grads[i] = ctx.replicas.sum(grad).div_(ctx.replicas.size) if ctx.replicas.size > 1 else grad
-        return *(
-            None if grad is None else grad.to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True)
-        ), *(None,) * 8
+                n_replicas = call.replicas.size
+                gradient = gradients[i]
+                result[i] = call.replicas.sum(gradient).div_(n_replicas) if n_replicas > 1 else gradient
+        pairs = zip(result, ctx.dtypes, strict=True)
+        return *(None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs), None
 
 
-def _gradients(
-    ctx: Any,
-    upstream: Tensor,
-    tensors: tuple[Tensor, Tensor, Tensor | None, Tensor],
-    of_rows: Tensor | None,
-    needs: Needs,
-) -> tuple[Tensor, ...]:
-    """This rank's part of them, of Σ upstream·value."""
-    x, weight = tensors[:2]
-    if ctx.verdicts is None:  # every row is ignored
-        dtype = upstream.dtype
-        return (
-            x.new_zeros(x.shape, dtype=dtype),
-            weight.new_zeros(weight.shape, dtype=dtype),
-            weight.new_zeros(len(weight), dtype=dtype),
-        )
-    verdicts: Verdicts = ctx.verdicts
-    found, ctx.found = ctx.found, None  # given away: a second backward makes them anew
-    scale = None if found is None else multiple_of(upstream, Found(verdicts.active, *found), of_rows, needs)
-    if scale is not None:
-        return tuple(grad.mul_(scale) for grad in found)
-    return solve(*tensors, upstream, ctx.job, needs, verdicts)[1]
+def _local_gradients(ctx: Any, upstream: Tensor, needs: NeedsGrad) -> HeadGradients:
+    """The contribution of this rank to the gradients of Σ upstream·value over the valid rows."""
+    inputs = HeadInputs(*ctx.saved_tensors)
+    gradients = ctx.gradients
+    ctx.gradients = None  # scaled in place below; a second backward recomputes them
+    if gradients is not None:
+        active = ctx.statistics.active
+        scale = upstream_scale(upstream, active, gradients, inputs.coefficient, needs)
+        if scale is not None:
+            return HeadGradients(*(gradient.mul_(scale) for gradient in gradients))
+    inputs = inputs._replace(coefficient=upstream)
+    return solve(inputs, ctx.call.spec, needs, ctx.statistics)[1]
 
 
 class OwnRows(torch.autograd.Function):
-    """Of the rows of all ranks those of this one; each rank says what comes from above to its own."""
+    """The rows of this rank among the rows of all; the backward pass gathers the gradients of all ranks."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, sizes: list[int], wire: Wire) -> Tensor:
-        ctx.sizes, ctx.wire = sizes, wire
-        return of_rank(value, sizes, wire).clone()
+    def forward(ctx: Any, value: Tensor, sizes: list[int], collectives: Collectives) -> Tensor:
+        ctx.sizes = sizes
+        ctx.collectives = collectives
+        return collectives.own_rows(value, sizes).clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
-        every: Tensor = ctx.wire.gather_rows(upstream, ctx.sizes)
-        return every, None, None
+        return ctx.collectives.gather_rows(upstream, ctx.sizes), None, None

@@ -1,7 +1,9 @@
-"""Checkpoints of training on many ranks: saved by p of them, loaded by q; a crash while saving leaves the last good one as it is."""
+"""Checkpoints of training on several ranks: saved by p ranks, loaded by q.
 
-from __future__ import annotations
+A crash while saving leaves the last complete checkpoint in place.
+"""
 
+import json
 import os
 import re
 import shutil
@@ -10,76 +12,94 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from sparring.files import CheckpointWarning
-from sparring.heads.parallel import manifest
-from sparring.heads.parallel.collectives import is_initialized
+from sparring.files import CheckpointWarning, changed_file, file_digest, file_names
+from sparring.heads.parallel.collectives import Collectives
 from sparring.losses.checks import check_count
 
-NAME = re.compile(r"step-(\d+)")
+FOLDER_NAME = re.compile(r"step-(\d+)")
+MANIFEST = "manifest.json"
 
 
 class Checkpoints:
-    """A folder of checkpoints, one folder a step, written by torch.distributed.checkpoint: any tool that reads those reads them.
+    """A folder with one torch.distributed.checkpoint folder per saved step.
 
-    A checkpoint is written beside (``step-….part``) and renamed once every rank has written its part, so a folder with a proper name is
-    whole. The last ``keep`` stay; those of later steps, left by a run that went on otherwise, go. All ranks call `save` and `load`; the
-    folder is one that all of them see.
+    A checkpoint is written to ``step-….part`` and renamed when every rank has finished, so a folder without
+    that suffix is complete. All ranks call `save` and `load`, and see the same file system.
+
+    Args:
+        folder: Where the checkpoints are.
+        keep: How many checkpoints to keep. Older ones are removed, and so are those of later steps, which an
+            earlier run left.
+
+    Example::
 
         checkpoints = Checkpoints("run/checkpoints")
-        first = checkpoints.load(model, optimizer)         # 0 where there is none yet
+        first = checkpoints.load(model, optimizer)  # 0 if there is no checkpoint
         for step in range(first, n_steps):
             ...
-            checkpoints.save(step + 1, model, optimizer)   # every so often
+            checkpoints.save(step + 1, model, optimizer)
     """
 
     def __init__(self, folder: str | os.PathLike[str], keep: int = 2) -> None:
-        self.folder, self.keep = Path(folder), check_count("keep", keep)
+        self.folder = Path(folder)
+        self.keep = check_count("keep", keep)
 
     def steps(self) -> list[int]:
-        """Those there are, the oldest first."""
-        found = (NAME.fullmatch(path.name) for path in self.folder.glob("step-*"))
-        return sorted(int(match[1]) for match in found if match is not None)
+        """The saved steps in ascending order."""
+        matches = (FOLDER_NAME.fullmatch(path.name) for path in self.folder.glob("step-*"))
+        return sorted(int(match[1]) for match in matches if match is not None)
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, model: nn.Module, optimizer: Optimizer | None = None, **more: Any) -> Path:
-        """After ``step`` steps. ``more``: further dicts or tensors, which `load` fills."""
+        """Save a checkpoint.
+
+        Args:
+            step: The number of training steps so far.
+            model, optimizer: What to save.
+            **more: Further dicts or tensors, which `load` fills.
+
+        Returns:
+            The folder of the checkpoint.
+        """
         from torch.distributed.checkpoint.state_dict_saver import save
 
-        part, whole = self.path(step).with_suffix(".part"), self.path(step)
-        if _first():
-            self._tidy()
+        collectives = Collectives()
+        whole = self.path(step)
+        part = whole.with_suffix(".part")
+        if collectives.rank == 0:
+            self._clean_up()
             part.mkdir(parents=True)
-        _wait()
+        collectives.barrier()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one process is one process
+            warnings.simplefilter("ignore")  # torch warns about a single process
             save(_state(model, optimizer, more), checkpoint_id=part)
-        _wait()
-        manifest.write(part)
-        if _first():
+        collectives.barrier()
+        write_manifest(part)
+        if collectives.rank == 0:
             if whole.exists():
-                os.replace(whole, whole.with_suffix(".old"))  # until the next line it is the last good one
+                os.replace(whole, whole.with_suffix(".old"))  # _clean_up restores it after a crash here
             os.replace(part, whole)
-            there = self.steps()
-            for other in (*there[there.index(step) + 1 :], *there[: there.index(step) + 1][: -self.keep]):
+            steps = self.steps()
+            n_older = steps.index(step) + 1
+            for other in (*steps[n_older:], *steps[:n_older][: -self.keep]):
                 os.replace(self.path(other), self.path(other).with_suffix(".gone"))
-            self._tidy()
-        _wait()
+            self._clean_up()
+        collectives.barrier()
         return whole
 
-    def _tidy(self) -> None:
-        """What a crash may have left: one that was about to be replaced comes back, halves go."""
+    def _clean_up(self) -> None:
+        """Restore a checkpoint that was about to be replaced, and remove incomplete ones."""
         for old in self.folder.glob("step-*.old"):
             if not old.with_suffix("").exists():
                 os.replace(old, old.with_suffix(""))
-        for left in self.folder.glob("step-*.*"):
-            if left.suffix in (".part", ".old", ".gone"):
-                shutil.rmtree(left)
+        for path in self.folder.glob("step-*.*"):
+            if path.suffix in (".part", ".old", ".gone"):
+                shutil.rmtree(path)
 
     def load(
         self,
@@ -90,35 +110,48 @@ class Checkpoints:
         verify: bool = True,
         **more: Any,
     ) -> int:
-        """Model and optimizer go on from the last checkpoint, or from that of a step; returns its step, 0 where there is none.
+        """Load the last checkpoint, or the one of a step. No code from the checkpoint is run.
 
-        Every file must have the checksum it was written with. One that has not: the last checkpoint gives way to the one
-        before it, with a `CheckpointWarning`; that of a ``step`` is refused. ``verify=False`` loads a checkpoint without
-        a manifest of checksums, such as one of another program.
+        Args:
+            model, optimizer: What to load into. Gradients are dropped.
+            step: The step to load; None loads the last one.
+            verify: Whether every file must have the checksum it was written with. If a file of the last
+                checkpoint has not, the one before it is loaded, with a `CheckpointWarning`. False also loads
+                checkpoints of other programs, which have no checksums.
+            **more: The dicts and tensors of `save`, filled in place.
 
-        ``more``: dicts and tensors as in `save`, filled in place. Gradients are dropped. No code of the checkpoint is run: one that
-        holds more than tensors and plain values is refused with an UntrustedCheckpointError."""
+        Returns:
+            The step of the checkpoint; 0 if there is none.
+
+        Raises:
+            FileNotFoundError: There is no checkpoint of ``step``.
+            ValueError: No checkpoint has the right checksums, or an entry of ``more`` cannot be filled.
+            UntrustedCheckpointError: The checkpoint holds more than tensors and plain values.
+        """
         from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
 
         from sparring.heads.parallel.safe_reader import load
 
-        if wrong := [name for name, value in more.items() if not isinstance(value, (dict, Tensor))]:
-            raise ValueError(
-                f"{wrong[0]}: expected a dict or a tensor, which can be filled; got {type(more[wrong[0]]).__name__}"
-            )
-        there = self._agreed()
-        if step is None and not there:
+        for name, value in more.items():
+            if not isinstance(value, (dict, Tensor)):
+                raise ValueError(f"{name}: expected a dict or a tensor to fill, got {type(value).__name__}")
+        collectives = Collectives()
+        if collectives.rank == 0:
+            self._clean_up()
+        steps = collectives.broadcast_object(
+            self.steps()
+        )  # a shared folder may look different to other ranks
+        if step is None and not steps:
             return 0
-        if step is not None and step not in there:
-            raise FileNotFoundError(
-                f"{self.folder}: no checkpoint of step {step}; there are {', '.join(map(str, there)) or 'none'}"
-            )
-        candidates = there if step is None else [step]
-        step = self._verified(candidates) if verify else candidates[-1]
+        if step is not None and step not in steps:
+            available = ", ".join(map(str, steps)) or "none"
+            raise FileNotFoundError(f"{self.folder}: no checkpoint of step {step}; available: {available}")
+        candidates = steps if step is None else [step]
+        step = self._last_verified(candidates, collectives.rank) if verify else candidates[-1]
         if optimizer is not None:
             optimizer.zero_grad(
                 set_to_none=True
-            )  # with gradients there, torch would leave the optimizer's state out
+            )  # torch leaves out the optimizer's state if there are gradients
         state = _state(model, optimizer, more)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -131,42 +164,70 @@ class Checkpoints:
                 value.update(state[name])
         return step
 
-    def _verified(self, steps: list[int]) -> int:
-        """The last of the steps whose files are as they were written; all ranks find the same."""
+    def _last_verified(self, steps: list[int], rank: int) -> int:
+        """The last step whose files are as they were written; the same on all ranks."""
         problems: list[str] = []
         for step in reversed(steps):
-            problem = manifest.verify(self.path(step))
+            problem = verify_manifest(self.path(step))
             if problem is None:
-                if problems and _first():
+                if problems and rank == 0:
                     message = f"{problems[0]}; training goes on from step {step}"
                     warnings.warn(message, CheckpointWarning, stacklevel=3)
                 return step
             problems.append(f"{self.path(step)}: {problem}")
         raise ValueError(
-            f"no checkpoint can be read: {'; '.join(problems)}; load another step, or verify=False to load it as it is"
+            f"no checkpoint can be read: {'; '.join(problems)}; load another step, or use verify=False"
         )
-
-    def _agreed(self) -> list[int]:
-        """The steps there are, as the first rank sees them: a shared folder may not look the same to all at once."""
-        if _first():
-            self._tidy()
-        found = [self.steps() if _first() else []]
-        if is_initialized():
-            dist.broadcast_object_list(found, 0)
-        return found[0]
 
 
 def _state(model: nn.Module, optimizer: Optimizer | None, more: Mapping[str, Any]) -> dict[str, Any]:
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 
     state = {"model": get_model_state_dict(model), **more}
-    return state if optimizer is None else {**state, "optimizer": get_optimizer_state_dict(model, optimizer)}
+    if optimizer is not None:
+        state["optimizer"] = get_optimizer_state_dict(model, optimizer)
+    return state
 
 
-def _first() -> bool:
-    return not is_initialized() or dist.get_rank() == 0
+def write_manifest(folder: Path) -> None:
+    """Write the checksums of a folder's files to its manifest. Each rank hashes a share of the files."""
+    collectives = Collectives()
+    names = collectives.broadcast_object([name for name in file_names(folder) if name != MANIFEST])
+    own_names = names[collectives.rank :: collectives.size]
+    shares = collectives.gather_objects({name: file_digest(folder / name) for name in own_names})
+    if collectives.rank == 0:
+        digests = {name: digest for share in shares for name, digest in share.items()}
+        (folder / MANIFEST).write_text(_manifest_text(digests), encoding="utf-8")
 
 
-def _wait() -> None:
-    if is_initialized():
-        dist.barrier()
+def verify_manifest(folder: Path) -> str | None:
+    """The problem of a folder, the same on all ranks; None if every file is as it was written."""
+    collectives = Collectives()
+    digests, problem = collectives.broadcast_object(
+        _read_manifest(folder) if collectives.rank == 0 else ({}, None)
+    )
+    if problem is not None:
+        return problem
+    own_names = sorted(digests)[collectives.rank :: collectives.size]
+    changed = changed_file(folder, {name: digests[name] for name in own_names})
+    return next((problem for problem in collectives.gather_objects(changed) if problem is not None), None)
+
+
+def _read_manifest(folder: Path) -> tuple[dict[str, str], str | None]:
+    """The checksums by file name, and a problem."""
+    try:
+        text = (folder / MANIFEST).read_text(encoding="utf-8")
+        digests = json.loads(text)["sha256"]
+        damaged = text != _manifest_text(digests) or not all(isinstance(d, str) for d in digests.values())
+    except FileNotFoundError:
+        return {}, f"it has no {MANIFEST}, so nothing can be verified"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        damaged = True
+    if damaged:
+        return {}, f"{MANIFEST} is damaged"
+    unlisted = [name for name in file_names(folder) if name != MANIFEST and name not in digests]
+    return digests, f"{unlisted[0]} is not in its {MANIFEST}" if unlisted else None
+
+
+def _manifest_text(digests: dict[str, str]) -> str:
+    return json.dumps({"sha256": digests}, indent=1, sort_keys=True) + "\n"

@@ -1,238 +1,250 @@
-"""The passes of a class-parallel head over chunks of rows: what the ranks tell each other, and what stays with each.
+"""Class-parallel row losses: each rank computes the logits of its class shard, chunk by chunk.
 
-    logits of the own classes ─► max, Σ exp, the target's logit ─► (AS-Softmax: Σ exp and number of strong opponents) ─► gradients
+Ranks exchange a few numbers per row and never logits. For the losses with a rule (softmax, AS-Softmax and its
+logit-margin variant) these are:
 
-An arrow is an all-reduce of a few numbers a row; Sparse-Softmax gathers k logits a row from each rank. Logits never leave their rank.
+    max of the logits  ─►  Σ exp and the target's logit: log p_t, and the threshold τ from the rule
+                       ─►  for rows that τ does not decide: Σ p and number of the classes with log p ≥ τ
+
+For Sparse-Softmax each rank sends its k largest logits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sparring.heads.gradients import Gradients, Needs
-from sparring.heads.parallel.collectives import Wire
-from sparring.heads.parallel.shards import Slice
-from sparring.losses.base import in_float32
-from sparring.losses.kernels.rule import Rule
+from sparring.heads.chunk_kernels import RowBlock, narrow, select_rows
+from sparring.heads.dispatch import RULES, HeadInputs
+from sparring.heads.gradients import GradientAccumulator, HeadGradients, NeedsGrad
+from sparring.heads.parallel.collectives import Collectives
+from sparring.heads.parallel.dtensor import ClassShard
+from sparring.losses.base import ClassLoss, in_float32
+from sparring.losses.delta import delta_value
+from sparring.losses.kernels.rule import SOFTMAX_RULE, Rule
+from sparring.losses.sparse_softmax import SparseSoftmaxLoss
 
-CHUNK = 2**24  # logits that are held at once, at least
-BLOCK = 2**15  # classes whose exponentials are
-
-
-class Verdicts(NamedTuple):
-    """Of every row, the same on all ranks; the rest is what gradients are made of, again if need be without a word between ranks."""
-
-    value: Tensor  # (N,)
-    active: Tensor  # (N,) bool
-    rest: tuple[Tensor, ...]  # (N, …) each
+MIN_CHUNK_SIZE = 2**24  # logits held at once, at least
+EXP_CLASSES = 2**15  # classes whose exponentials are held at once
 
 
-class Block(NamedTuple):
-    """∂value/∂logits of some rows and of some of the own classes; `columns` None: of all."""
+class MarginStatistics(NamedTuple):
+    """Numbers per row, equal on all ranks. Gradients need no further communication."""
 
-    rows: Tensor
-    columns: Tensor | None
-    grad: Tensor
+    value: Tensor
+    active: Tensor
+    peak: Tensor  # the largest logit
+    log_total: Tensor  # log Σ exp(logit − peak)
+    tau: Tensor  # classes with log p < τ are discarded; -inf keeps all
+    kept: Tensor  # Σ p over the classes that are kept
 
 
-class Strong(NamedTuple):
-    """Softmax, AS-Softmax and the logit-margin variant: opponents at or above a threshold stay."""
+class ParallelMarginSoftmax(NamedTuple):
+    """Softmax over the classes that a rule keeps."""
 
     rule: Rule
     num_classes: int
 
-    def look(self, logits: Tensor, target: Tensor, wire: Wire, slice: Slice) -> Verdicts:
-        mine = slice.local(target)
-        peak = logits.amax(1) if logits.shape[1] else logits.new_full((len(logits),), -torch.inf)
-        wire.max(peak)
-        own = sum(
-            ((part - peak[:, None]).exp_().sum(1) for part in logits.split(BLOCK, 1)), torch.zeros_like(peak)
-        )
-        total, of_target = wire.sum(torch.stack([own, _at(logits, mine, peak)]))
+    def statistics(
+        self, logits: Tensor, target: Tensor, shard: ClassShard, collectives: Collectives
+    ) -> MarginStatistics:
+        peak = logits.amax(1) if shard.size else logits.new_full((len(logits),), -torch.inf)
+        collectives.max(peak)
+        total = torch.zeros_like(peak)
+        for block in logits.split(EXP_CLASSES, 1):
+            total += (block - peak[:, None]).exp_().sum(1)
+        shifted_t = _target_logit(logits, shard.local(target), peak)
+        total, shifted_t = collectives.sum(torch.stack([total, shifted_t]))
         log_total = total.log()
-        logp_t = of_target - log_total
+        logp_t = shifted_t - log_total
         tau = self.rule.threshold(logp_t)
-        upper = self.rule.bounds()[1]
-        value, mass = -logp_t, torch.zeros_like(tau)  # mass: log Σ p over those that stay
-        active = torch.full_like(tau, self.num_classes > 1, dtype=torch.bool) & ~(
-            (tau > -torch.inf) & (logp_t > upper)
-        )
-        contested = ((tau > -torch.inf) & active).nonzero().squeeze(1)
-        if len(contested):
-            logp = (logits[contested] - peak[contested, None]).sub_(log_total[contested, None])
-            stays = _set(
-                logp >= tau[contested, None], mine[contested], False
-            )  # the target is no opponent of its own
-            kept, n = wire.sum(torch.stack([logp.exp_().mul_(stays).sum(1), stays.sum(1).to(logp.dtype)]))
-            value[contested] = torch.nn.functional.softplus(
-                kept.log() - logp_t[contested]
-            )  # log(p_t + kept) − log p_t
-            mass[contested] = value[contested] + logp_t[contested]
-            active[contested] = n > 0
-        active |= value.isnan()  # of a single class, too
-        return Verdicts(torch.where(active, value, 0), active, (peak, log_total, mass, tau))
+        value = -logp_t
+        kept = torch.ones_like(tau)
+        active = torch.full_like(tau, self.num_classes > 1, dtype=torch.bool)
+        statistics = MarginStatistics(value, active, peak, log_total, tau, kept)
 
-    def blocks(self, logits: Tensor, target: Tensor, verdicts: Verdicts, slice: Slice) -> Iterator[Block]:
-        peak, log_total, mass, tau = verdicts.rest
-        mine = slice.local(target)
-        contested = (verdicts.active & (tau > -torch.inf)).nonzero().squeeze(1)
-        plain = (
-            (verdicts.active & ~(tau > -torch.inf)).nonzero().squeeze(1)
-        )  # and rows of NaN, which stay NaN
-        if len(contested):
-            logp = (logits[contested] - peak[contested, None]).sub_(log_total[contested, None])
-            stays = _set(logp >= tau[contested, None], mine[contested], True)
-            columns = stays.any(0).nonzero().squeeze(1)
-            if len(columns):
-                grad = (
-                    logp.sub_(mass[contested, None])
-                    .index_select(1, columns)
-                    .exp_()
-                    .mul_(stays.index_select(1, columns))
-                )
-                yield Block(contested, columns, _less_one(grad, _place(columns, mine[contested])))
-        if len(plain) and logits.shape[1]:
-            rows = logits if len(plain) == len(logits) else logits[plain]
-            yield Block(
-                plain,
-                None,
-                _less_one(rows.sub_(peak[plain, None]).sub_(log_total[plain, None]).exp_(), mine[plain]),
-            )
+        # Rows above the upper bound are won whatever their opponents are; -inf keeps all opponents.
+        has_threshold = tau > -torch.inf
+        decided = logp_t > self.rule.bounds()[1]
+        active &= ~(has_threshold & decided)
+        rows = (has_threshold & ~decided).nonzero().squeeze(1)
+        if len(rows):
+            p, is_kept = _kept_probabilities(logits, rows, statistics)
+            kept[rows], n_kept = collectives.sum(torch.stack([p.sum(1), is_kept.sum(1).to(p.dtype)]))
+            value[rows] = kept[rows].log() - logp_t[rows]
+            active[rows] &= n_kept > 1  # the target is one of them
+        active |= value.isnan()
+        return statistics._replace(value=torch.where(active, value, 0))
+
+    def gradient_blocks(
+        self, logits: Tensor, target: Tensor, statistics: MarginStatistics, shard: ClassShard
+    ) -> Iterator[RowBlock]:
+        """q − onehot(target) for the classes of this shard; overwrites the logits."""
+        columns = shard.local(target)
+        has_threshold = statistics.tau > -torch.inf
+        rows = (statistics.active & has_threshold).nonzero().squeeze(1)
+        if len(rows):
+            p, _ = _kept_probabilities(logits, rows, statistics)
+            q = p.div_(statistics.kept[rows, None])
+            yield narrow(rows, _minus_onehot(q, columns[rows]))
+        rows = (statistics.active & ~has_threshold).nonzero().squeeze(1)  # includes rows with NaN
+        if len(rows):
+            p = _logp(select_rows(logits, rows), rows, statistics).exp_()
+            yield RowBlock(rows, None, _minus_onehot(p, columns[rows]))
 
 
-class Top(NamedTuple):
-    """Sparse-Softmax: the k largest logits of all ranks stay."""
+def _logp(logits: Tensor, rows: Tensor, statistics: MarginStatistics) -> Tensor:
+    """log p over all classes of all ranks, in place."""
+    return logits.sub_(statistics.peak[rows, None]).sub_(statistics.log_total[rows, None])
+
+
+def _kept_probabilities(logits: Tensor, rows: Tensor, statistics: MarginStatistics) -> tuple[Tensor, Tensor]:
+    """p of the classes of this shard in some rows, 0 where discarded; and which classes are kept."""
+    logp = _logp(logits.index_select(0, rows), rows, statistics)
+    is_kept = logp >= statistics.tau[rows, None]
+    return logp.exp_().mul_(is_kept), is_kept
+
+
+class SparseStatistics(NamedTuple):
+    """Numbers per row, equal on all ranks."""
+
+    value: Tensor
+    active: Tensor
+    classes: Tensor  # (N, k) classes of the k largest logits
+    probabilities: Tensor  # (N, k) their softmax
+
+
+class ParallelSparseSoftmax(NamedTuple):
+    """Sparse-Softmax: softmax over the k largest logits of all ranks."""
 
     k: int
 
-    def look(self, logits: Tensor, target: Tensor, wire: Wire, slice: Slice) -> Verdicts:
-        top, classes = top_of_all(logits, self.k, wire, slice)
+    def statistics(
+        self, logits: Tensor, target: Tensor, shard: ClassShard, collectives: Collectives
+    ) -> SparseStatistics:
+        top, classes = topk(logits, self.k, shard, collectives)
         peak = top[:, 0]
-        value = (top - peak[:, None]).logsumexp(1) - wire.sum(_at(logits, slice.local(target), peak))
+        shifted_t = collectives.sum(_target_logit(logits, shard.local(target), peak))
+        value = (top - peak[:, None]).logsumexp(1) - shifted_t
         active = (classes != target[:, None]).any(1) | value.isnan()
-        return Verdicts(torch.where(active, value, 0), active, (classes, torch.softmax(top, 1)))
+        return SparseStatistics(torch.where(active, value, 0), active, classes, torch.softmax(top, 1))
 
-    def blocks(self, logits: Tensor, target: Tensor, verdicts: Verdicts, slice: Slice) -> Iterator[Block]:
-        classes, q = verdicts.rest
-        rows = verdicts.active.nonzero().squeeze(1)
-        local, mine = slice.local(classes[rows]), slice.local(target[rows])
-        columns = torch.cat([local[local >= 0], mine[mine >= 0]]).unique()
+    def gradient_blocks(
+        self, logits: Tensor, target: Tensor, statistics: SparseStatistics, shard: ClassShard
+    ) -> Iterator[RowBlock]:
+        rows = statistics.active.nonzero().squeeze(1)
+        top = shard.local(statistics.classes[rows])
+        target = shard.local(target[rows])
+        columns = torch.cat([top[top >= 0], target[target >= 0]]).unique()
+        grad = logits.new_zeros(len(rows), len(columns))
         if len(columns):
-            grad = q.new_zeros(len(rows), len(columns))
-            grad.scatter_add_(1, _place(columns, local).clamp(min=0), q[rows] * (local >= 0))
-            yield Block(rows, columns, _less_one(grad, _place(columns, mine)))
+            probabilities = statistics.probabilities[rows] * (top >= 0)
+            grad.scatter_add_(1, _positions(columns, top).clamp(min=0), probabilities)
+            yield RowBlock(rows, columns, _minus_onehot(grad, _positions(columns, target)))
 
 
-Pass = Strong | Top
+ParallelLoss = ParallelMarginSoftmax | ParallelSparseSoftmax
 
 
-def top_of_all(logits: Tensor, k: int, wire: Wire, slice: Slice) -> tuple[Tensor, Tensor]:
-    """The k largest logits of all ranks, (N, k), and their classes: k of each rank are told, no more.
+def parallel_loss(loss: ClassLoss, num_classes: int) -> ParallelLoss:
+    """The class-parallel form of a loss, with the present value of its δ."""
+    if isinstance(loss, SparseSoftmaxLoss):
+        if loss.k < num_classes:
+            return ParallelSparseSoftmax(loss.k)
+        return ParallelMarginSoftmax(SOFTMAX_RULE, num_classes)
+    _, make_rule = RULES[type(loss).row_function]
+    settings = loss.settings()
+    if "delta" in settings:
+        settings["delta"] = delta_value(settings["delta"])
+    return ParallelMarginSoftmax(make_rule(*settings.values()), num_classes)
 
-    Ranks with fewer than k classes fill up with class -1 at -inf. A class masked with -inf counts as the least finite
-    number until the choice is made, so that it comes before those.
+
+def topk(logits: Tensor, k: int, shard: ClassShard, collectives: Collectives) -> tuple[Tensor, Tensor]:
+    """The k largest logits over all ranks, (N, k), and their classes. Each rank sends k logits per row.
+
+    Ranks with fewer than k classes pad with class -1 at -inf. A class whose logit is -inf counts as the least
+    finite number until the selection, so that it precedes the padding.
     """
     least = torch.finfo(logits.dtype).min
     values = logits.new_full((len(logits), k), -torch.inf)
     classes = torch.full_like(values, -1, dtype=torch.long)
-    n = min(k, logits.shape[1])
+    n = min(k, shard.size)
     if n:
-        top, found = logits.topk(n, 1)
-        values[:, :n], classes[:, :n] = top.clamp_(min=least), found + slice.start
-    if wire.size > 1:
-        every, names = (wire.gather(x).transpose(0, 1).flatten(1) for x in (values, classes))  # (N, p·k)
-        values, place = every.topk(k, 1)
-        classes = names.gather(1, place)
+        top, columns = logits.topk(n, 1)
+        values[:, :n] = top.clamp_(min=least)
+        classes[:, :n] = columns + shard.start
+    if collectives.size > 1:
+        values, order = collectives.gather(values).transpose(0, 1).flatten(1).topk(k, 1)  # of (N, size·k)
+        classes = collectives.gather(classes).transpose(0, 1).flatten(1).gather(1, order)
     return values.masked_fill_(values == least, -torch.inf), classes
 
 
-def _place(columns: Tensor, classes: Tensor) -> Tensor:
-    """Where among the columns classes are; -1 stays."""
+def _positions(columns: Tensor, classes: Tensor) -> Tensor:
+    """The positions of classes among sorted columns; -1 stays -1."""
     return torch.where(classes >= 0, torch.searchsorted(columns, classes.clamp(min=0)), -1)
 
 
-def _set(x: Tensor, place: Tensor, value: bool) -> Tensor:
-    """One number of each row that has it, in place."""
-    rows = (place >= 0).nonzero().squeeze(1)
-    x[rows, place[rows]] = value
-    return x
-
-
-def _at(logits: Tensor, mine: Tensor, less: Tensor) -> Tensor:
-    """The target's logit less something, 0 on the ranks that do not have it."""
+def _target_logit(logits: Tensor, columns: Tensor, shift: Tensor) -> Tensor:
+    """The target's logit minus a shift; 0 on the ranks that do not hold the target."""
     if not logits.shape[1]:
-        return torch.zeros_like(less)
-    found = logits.gather(1, mine.clamp(min=0)[:, None]).squeeze(1) - less
-    return torch.where(mine >= 0, found, 0)
+        return torch.zeros_like(shift)
+    shifted = logits.gather(1, columns.clamp(min=0)[:, None]).squeeze(1) - shift
+    return torch.where(columns >= 0, shifted, 0)
 
 
-def _less_one(grad: Tensor, place: Tensor) -> Tensor:
-    """q − onehot(target), in place."""
-    rows = (place >= 0).nonzero().squeeze(1)
-    grad[rows, place[rows]] -= 1
+def _minus_onehot(grad: Tensor, columns: Tensor) -> Tensor:
+    """Subtract 1 at one column of each row, in place; at none where the column is -1."""
+    rows = (columns >= 0).nonzero().squeeze(1)
+    grad[rows, columns[rows]] -= 1
     return grad
 
 
-def chunk_rows(n_rows: int, num_classes: int, n_features: int, n_ranks: int, asked: int | None) -> int:
-    """Rows of a chunk, the same on all ranks: 64 MB of logits, or three fifths of what the weights take, for the products to be worth their
-    passes over these."""
-    return max(1, min(n_rows, asked or max(CHUNK // -(-num_classes // n_ranks), 3 * n_features // 5)))
+class ParallelSpec(NamedTuple):
+    """The loss of a class-parallel head, and where its classes are."""
+
+    loss: ParallelLoss
+    shard: ClassShard
+    collectives: Collectives
+    chunk_rows: int
 
 
-def own_logits(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Of the own classes, in float32 at least."""
-    return in_float32(torch.nn.functional.linear(x, weight, bias))
+def chunk_rows(n_rows: int, num_classes: int, n_features: int, n_ranks: int, chosen: int | None) -> int:
+    """Rows of a chunk, the same on all ranks: 64 MB of logits, or 3/5 of the size of the weights."""
+    default = max(MIN_CHUNK_SIZE // -(-num_classes // n_ranks), 3 * n_features // 5)
+    return max(1, min(n_rows, chosen or default))
 
 
-class Job(NamedTuple):
-    """What a pass has to know besides tensors."""
-
-    how: Pass
-    slice: Slice
-    wire: Wire
-    step: int  # rows of a chunk
+def shard_logits(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Logits of the classes of this rank, in float32 at least."""
+    return in_float32(torch.nn.functional.linear(features, weight, bias))
 
 
 @torch.no_grad()
 def solve(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    coefficient: Tensor | None,
-    job: Job,
-    needs: Needs,
-    known: Verdicts | None = None,
-) -> tuple[Verdicts, tuple[Tensor, Tensor, Tensor]]:
-    """Verdicts on all rows, and the own part of the gradients of Σ coefficient·value; with ``known`` verdicts only those, and silently."""
-    with torch.autocast(x.device.type, enabled=False):
-        gradients = Gradients(x, weight, coefficient, needs)
-        found: list[Verdicts] = []
-        rows = torch.arange(len(x), device=x.device)
-        for part in (rows if known is None else rows[known.active]).split(job.step):
-            logits, of_them = own_logits(x[part], weight, bias), target[part]
-            verdicts = (
-                job.how.look(logits, of_them, job.wire, job.slice) if known is None else _take(known, part)
-            )
-            found.append(verdicts)
-            if any(needs):
-                for block in job.how.blocks(logits, of_them, verdicts, job.slice):
-                    gradients.add(part[block.rows], block.columns, block.grad)
-        return known or _join(found), gradients.all()
+    inputs: HeadInputs, spec: ParallelSpec, needs: NeedsGrad, statistics: Any = None
+) -> tuple[Any, HeadGradients]:
+    """The loss's statistics of all rows, and this rank's part of the gradients of Σ coefficient·value.
 
-
-def _take(verdicts: Verdicts, rows: Tensor) -> Verdicts:
-    return Verdicts(verdicts.value[rows], verdicts.active[rows], tuple(each[rows] for each in verdicts.rest))
-
-
-def _join(parts: list[Verdicts]) -> Verdicts:
-    rest = zip(*(part.rest for part in parts), strict=True)
-    return Verdicts(
-        torch.cat([part.value for part in parts]),
-        torch.cat([part.active for part in parts]),
-        tuple(map(torch.cat, rest)),
-    )
+    With the statistics of an earlier pass, only gradients are computed, without communication.
+    """
+    with torch.autocast(inputs.features.device.type, enabled=False):
+        accumulator = GradientAccumulator(inputs, needs)
+        chunks: list[Any] = []
+        rows = torch.arange(len(inputs.features), device=inputs.features.device)
+        if statistics is not None:
+            rows = rows[statistics.active]
+        for chunk in rows.split(spec.chunk_rows):
+            logits = shard_logits(inputs.features[chunk], inputs.weight, inputs.bias)
+            target = inputs.target[chunk]
+            if statistics is None:
+                chunks.append(spec.loss.statistics(logits, target, spec.shard, spec.collectives))
+                current = chunks[-1]
+            else:
+                current = type(statistics)(*(tensor[chunk] for tensor in statistics))
+            if any(needs) and spec.shard.size:
+                for block in spec.loss.gradient_blocks(logits, target, current, spec.shard):
+                    accumulator.add(chunk[block.rows], block.columns, block.grad)
+        if statistics is None:
+            statistics = type(chunks[0])(*map(torch.cat, zip(*chunks, strict=True)))
+        return statistics, accumulator.result()

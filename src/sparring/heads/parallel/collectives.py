@@ -1,108 +1,147 @@
-"""The collectives that a class-parallel head needs, on torch.distributed, and how many bytes they move."""
-
-from __future__ import annotations
+"""Collective operations over the processes of a group, on torch.distributed."""
 
 import copy
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+T = TypeVar("T")
+
 
 def is_initialized() -> bool:
-    """Whether there are processes to talk to at all."""
     return dist.is_available() and dist.is_initialized()
 
 
-def several() -> bool:
-    """Whether there is more than one process."""
-    return is_initialized() and dist.get_world_size() > 1
+class Collectives:
+    """Collective operations over one process group. With a single process each of them is the identity.
 
+    All processes of the group call the same methods in the same order.
 
-class Wire:
-    """One group of ranks; a process by itself where torch.distributed is not at work.
+    Args:
+        group: A process group; None is the default group.
+        device: Where numbers and objects are sent from; None is the CPU. NCCL needs a CUDA device.
+        local: Use this process alone, even if torch.distributed is initialised.
 
-    `n_bytes` counts what leaves this rank, by the algorithms the backends use: an all-reduce passes everything around the ring twice,
-    a gather and a reduce-scatter once.
+    Attributes:
+        rank, size: Of this process, and of the group.
+        n_bytes: Bytes that left this rank in tensor operations, for ring algorithms: an all-reduce sends
+            everything twice, a gather and a reduce-scatter once.
     """
 
-    def __init__(self, group: Any = None) -> None:
+    def __init__(self, group: Any = None, *, device: Any = None, local: bool = False) -> None:
         self.group = group
-        self.size, self.rank = (
-            (dist.get_world_size(group), dist.get_rank(group)) if is_initialized() else (1, 0)
-        )
+        self.device = device
+        distributed = is_initialized() and not local
+        self.size = dist.get_world_size(group) if distributed else 1
+        self.rank = dist.get_rank(group) if distributed else 0
         if self.rank < 0:
             raise ValueError("this rank is not in the group: make the head on the ranks of the group only")
-        self.n_bytes = self.n_calls = 0
+        self.n_bytes = 0
 
-    def __deepcopy__(self, memo: Any) -> Wire:
-        return copy.copy(self)  # the group is the same one
+    def __deepcopy__(self, memo: Any) -> "Collectives":
+        return copy.copy(self)  # a process group cannot be copied
+
+    # ------------------------------------------------------------ tensors
 
     def sum(self, x: Tensor) -> Tensor:
-        """Σ over ranks, in place."""
-        return self._reduce(x, "sum")
+        """Sum over ranks, in place."""
+        return self._all_reduce(x, "SUM")
 
     def max(self, x: Tensor) -> Tensor:
-        return self._reduce(x, "max")
+        """Maximum over ranks, in place."""
+        return self._all_reduce(x, "MAX")
 
-    def _reduce(self, x: Tensor, how: str) -> Tensor:
+    def _all_reduce(self, x: Tensor, operation: str) -> Tensor:
         if self.size > 1 and x.numel():
-            self._count(2 * (self.size - 1) * x.nbytes // self.size)
-            dist.all_reduce(x, op=dist.ReduceOp.SUM if how == "sum" else dist.ReduceOp.MAX, group=self.group)
+            self.n_bytes += 2 * (self.size - 1) * x.nbytes // self.size
+            dist.all_reduce(x, op=getattr(dist.ReduceOp, operation), group=self.group)
         return x
 
-    def gather(self, x: Tensor) -> Tensor:
-        """(p, …): x of every rank, all of one shape."""
-        found = x.new_empty(self.size, *x.shape)
-        if self.size == 1:
-            return found.copy_(x[None])
-        self._count((self.size - 1) * x.nbytes)
-        dist.all_gather(list(found.unbind()), x.contiguous(), group=self.group)
-        return found
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite tensors, such as parameters, with those of rank 0."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor.data, self._first_rank(), group=self.group)
 
-    def sizes(self, n: int, device: torch.device) -> list[int]:
-        """A number of each rank's."""
-        return [n] if self.size == 1 else self.gather(torch.tensor([n], device=device)).flatten().tolist()
+    def gather(self, x: Tensor) -> Tensor:
+        """(size, …): the tensors of all ranks, which have one shape."""
+        gathered = x.new_empty(self.size, *x.shape)
+        if self.size == 1 or not x.numel():
+            return gathered.copy_(x[None])
+        self.n_bytes += (self.size - 1) * x.nbytes
+        dist.all_gather(list(gathered.unbind()), x.contiguous(), group=self.group)
+        return gathered
+
+    def gather_sizes(self, x: Tensor) -> list[int]:
+        """The number of rows of each rank."""
+        if self.size == 1:
+            return [len(x)]
+        sizes: list[int] = self.gather(torch.tensor([len(x)], device=x.device)).flatten().tolist()
+        return sizes
 
     def gather_rows(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        """The rows of all ranks, of each as many as it has, in the order of ranks."""
+        """The rows of all ranks, in the order of ranks. ``sizes`` are the rows of each rank."""
         if self.size == 1:
             return x
         padded = x.new_zeros(max(sizes), *x.shape[1:])
         padded[: len(x)] = x
         return torch.cat([part[:n] for part, n in zip(self.gather(padded), sizes, strict=True)])
 
+    def own_rows(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The rows of this rank among the rows of all ranks."""
+        start = sum(sizes[: self.rank])
+        return x[start : start + sizes[self.rank]]
+
     def scatter_sum(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Σ over ranks of the rows of all; each rank gets its own."""
+        """Sum the rows of all ranks over ranks; each rank gets its own rows."""
         if self.size == 1 or not x.numel():
             return x
+        padded = x.new_zeros(self.size, max(sizes), *x.shape[1:])
+        for slot, part in zip(padded, x.split(list(sizes)), strict=True):
+            slot[: len(part)] = part
+        result = torch.empty_like(padded[0])
         try:
-            return self._reduce_scatter(x, sizes)
-        except RuntimeError as error:
+            dist.reduce_scatter(result, list(padded.unbind()), group=self.group)
+        except RuntimeError as error:  # gloo of older versions of torch
             if "not support" not in str(error):
                 raise
-        start = sum(sizes[: self.rank])  # gloo of an older torch: twice the bytes
-        return self.sum(x)[start : start + sizes[self.rank]]
+            return self.own_rows(self.sum(x), sizes)
+        self.n_bytes += (self.size - 1) * result.nbytes
+        return result[: sizes[self.rank]]
 
-    def _reduce_scatter(self, x: Tensor, sizes: Sequence[int]) -> Tensor:
-        longest = max(sizes)
-        padded = x.new_zeros(self.size, longest, *x.shape[1:])
-        for place, part in zip(padded, x.split(list(sizes)), strict=True):
-            place[: len(part)] = part
-        own = torch.empty_like(padded[0])
-        dist.reduce_scatter(own, list(padded.unbind()), group=self.group)
-        self._count((self.size - 1) * own.nbytes)
-        return own[: sizes[self.rank]]
+    # ------------------------------------------------------------ numbers and objects
 
-    def _count(self, n_bytes: int) -> None:
-        self.n_bytes += n_bytes
-        self.n_calls += 1
+    def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
+        """Sum each number over ranks, in float64."""
+        if self.size == 1:
+            return list(numbers)
+        totals: list[float] = self.sum(
+            torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        ).tolist()
+        return totals
 
+    def broadcast_object(self, value: T) -> T:
+        """The value of rank 0."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, self._first_rank(), group=self.group, device=self.device)
+        return values[0]
 
-def alone() -> Wire:
-    """A rank by itself, whatever else there is."""
-    made = Wire.__new__(Wire)
-    made.group, made.size, made.rank, made.n_bytes, made.n_calls = None, 1, 0, 0, 0
-    return made
+    def gather_objects(self, value: T) -> list[T]:
+        """The values of all ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self.group)
+        return values
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            dist.barrier(self.group)
+
+    def _first_rank(self) -> int:
+        return 0 if self.group is None else dist.get_global_rank(self.group, 0)

@@ -1,11 +1,9 @@
-"""A linear head and its loss whose classes are spread over the ranks of a group: for label spaces that do not fit one device.
+"""A linear head and its loss with the classes sharded over the ranks of a process group.
 
-    features ─► (gathered) ─► logits of the own classes ─► a few numbers a row between ranks ─► loss, the same on every rank
+    features ─► (gather) ─► logits of this rank's classes ─► a few numbers per row between ranks ─► loss
 
-What goes over the wire depends on rows and features, never on the number of classes.
+Communication depends on the number of rows and features, not on the number of classes.
 """
-
-from __future__ import annotations
 
 import copy
 from typing import Any, NamedTuple
@@ -13,61 +11,54 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sparring.heads.dispatch import RULES
-from sparring.heads.gradients import Needs
-from sparring.heads.parallel.autograd import OwnRows, ParallelRows
-from sparring.heads.parallel.chunked import Job, Pass, Strong, Top, chunk_rows, own_logits, top_of_all
-from sparring.heads.parallel.collectives import several
-from sparring.heads.parallel.dtensor import (
-    device_of,
-    meet,
-    of_rank,
-    own_slice,
-    parameter,
-    plain,
-    with_gradient,
-)
-from sparring.heads.parallel.shards import Slice, initialise
-from sparring.losses.as_softmax import ASSoftmaxLoss
-from sparring.losses.base import ClassLoss, Loss, at_least_float32, make_loss, reduce, valid_targets
-from sparring.losses.checks import check_count, check_features, under_autocast
+from sparring.heads.dispatch import product_dtype
+from sparring.heads.gradients import NeedsGrad
+from sparring.heads.linear import check_bias, check_class_weight, resolve_loss
+from sparring.heads.parallel import chunked, dtensor
+from sparring.heads.parallel.autograd import OwnRows, ParallelCall, ParallelRows
+from sparring.heads.parallel.collectives import Collectives
+from sparring.heads.parallel.dtensor import full_tensor, local_shard, shard_parameter
+from sparring.losses.base import ClassLoss, Loss, at_least_float32, reduce, valid_targets
+from sparring.losses.checks import check_count, check_features
 from sparring.losses.delta import DeltaSchedule
-from sparring.losses.kernels.rule import SOFTMAX_RULE
 from sparring.losses.loss_wrapper import CarriesLoss
 from sparring.losses.rows import RowLosses
-from sparring.losses.sparse_softmax import SparseSoftmaxLoss
 
 INPUTS = ("replicated", "gathered")
+LOSSES = ("as-logit", "as-softmax", "softmax", "sparse-softmax")
 
 
 class Predicted(NamedTuple):
-    """As torch.topk returns: the largest first."""
+    """The k largest logits in descending order, as torch.topk returns them."""
 
     values: Tensor  # (…, k) logits
     indices: Tensor  # (…, k) classes
 
 
 class ClassParallelHead(CarriesLoss):
-    """A linear layer and its loss, each rank with its slice of the classes: `LinearLoss` past one device.
+    """`LinearLoss` with the classes sharded over ranks; loss and gradients equal those of the whole layer.
 
-    Loss and gradients are those of the unsharded layer, on every rank. Without torch.distributed it is one rank with all classes.
+    Where torch.distributed is initialised, the parameters are DTensors, Shard(0) over the classes, and work
+    with torch.distributed.checkpoint, FSDP2 and optimizers. Give them a separate parameter group, and do not
+    wrap the head in DDP. Otherwise the head holds all classes. All ranks call its methods together.
 
     Args:
-        in_features, num_classes, bias, device, dtype: of the linear layer. A rank holds ⌈num_classes / ranks⌉ classes, the last ones fewer.
-        delta: of AS-Softmax, 0.3 or a schedule; 1 is plain softmax.
-        weight, ignore_index, reduction: of the loss, as in nn.CrossEntropyLoss.
-        loss: another loss by name, "softmax", "as-logit" or "sparse-softmax"; or a loss with settings of its own.
-        group: the ranks that share the classes; None: all.
-        mesh: in place of a group, a DeviceMesh: of one dimension, the classes; or of two, data × classes: then the slices are copied
-            over the data dimension, and their gradients averaged over it.
-        inputs: "replicated": every rank is given the same batch. "gathered": every rank brings a batch of its own, of whatever size, as
-            under DDP; the loss is that of all of them.
-        averaged: with gathered inputs: whoever takes the input's gradient averages over ranks, as DDP and FSDP do, so that it is given
-            times the ranks. False: the gradient of the loss as it is.
-        chunk_rows: rows whose logits a rank holds at once; from the shapes where not given.
+        in_features, num_classes, bias, device, dtype: As in ``nn.Linear``. A rank holds ⌈num_classes / ranks⌉
+            classes, the last ranks fewer.
+        delta: Margin of AS-Softmax, or a schedule of it. Default: 0.3.
+        loss: Another loss by name ("softmax", "as-logit", "sparse-softmax"), or a loss object.
+        group: The process group that shares the classes. Default: all ranks.
+        mesh: A DeviceMesh instead of a group, with dimensions (classes,) or (data, classes). With two
+            dimensions the shards are replicated over data, and their gradients averaged over it.
+        inputs: "replicated": all ranks pass the same batch. "gathered": each rank passes its own batch, of
+            any size, as under DDP; the loss is that of all of them.
+        averaged: Scale the input gradient by the world size. Set it when the encoder is wrapped in DDP or
+            FSDP, which divide gradients by the world size; only used with ``inputs="gathered"``.
+        chunk_rows: Rows whose logits a rank holds at once; None derives it from the shapes.
+        **settings: Settings of a loss given by name, such as ``weight`` or ``reduction``.
 
-    The parameters are DTensors, Shard(0) over the classes, where torch.distributed is at work: torch.distributed.checkpoint, FSDP2 and
-    optimizers know them. Give them a parameter group of their own, and do not wrap the head in DDP.
+    Raises:
+        TypeError, ValueError: An argument is invalid.
 
     >>> head = ClassParallelHead(8, 1000, delta=0.3)
     >>> head(torch.zeros(4, 8), torch.arange(4)).shape, head.predict(torch.zeros(4, 8), k=5).indices.shape
@@ -78,264 +69,249 @@ class ClassParallelHead(CarriesLoss):
     weight: nn.Parameter
     bias: nn.Parameter | None
     class_weight: Tensor | None
-    _class_weight: Tensor | None
 
     def __init__(
         self,
         in_features: int,
         num_classes: int,
-        delta: float | DeltaSchedule | None = None,
         bias: bool = True,
-        group: Any = None,
         *,
-        loss: Loss | str | None = None,
-        weight: Tensor | None = None,
-        ignore_index: int | None = None,
-        reduction: str | None = None,
+        delta: float | DeltaSchedule | None = None,
+        loss: Loss | str = "as-softmax",
+        group: Any = None,
         mesh: Any = None,
         inputs: str = "replicated",
         averaged: bool = True,
         chunk_rows: int | None = None,
         device: Any = None,
         dtype: torch.dtype | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__()
-        self.in_features, self.num_classes = (
-            check_count("in_features", in_features),
-            check_count("num_classes", num_classes),
-        )
+        check_bias(bias)
         if inputs not in INPUTS:
             raise ValueError(f"inputs must be one of {', '.join(INPUTS)}; got {inputs!r}")
-        self.inputs, self.averaged = inputs, averaged
+        self.in_features = check_count("in_features", in_features)
+        self.num_classes = check_count("num_classes", num_classes)
+        self.inputs = inputs
+        self.averaged = averaged
         self.chunk_rows = None if chunk_rows is None else check_count("chunk_rows", chunk_rows)
-        self.loss = _loss(loss, delta=delta, weight=weight, ignore_index=ignore_index, reduction=reduction)
+        if delta is not None:
+            settings["delta"] = delta
+        self.loss = _copy_loss(resolve_loss(loss, settings))
         class_weight = self.loss.weight
-        self.loss.weight = None  # a rank has its own
-        if class_weight is not None and class_weight.shape != (num_classes,):
-            raise ValueError(
-                f"weight has shape {tuple(class_weight.shape)}, expected ({num_classes},): one weight per class"
-            )
-        self.wire, self.replicas, self.mesh = meet(group, mesh, device)
-        self.slice = Slice.of(num_classes, self.wire.rank, self.wire.size)
-        device = device_of(device, self.mesh)
-        own = None if class_weight is None else class_weight[slice(*self.slice)].detach().clone()
-        self._class_weight = own  # outlives a meta device
-        self.register_buffer("class_weight", None if own is None else own.to(device), persistent=False)
-        self.weight = parameter(
-            torch.empty(self.slice.size, in_features, device=device, dtype=dtype), num_classes, self.mesh
+        check_class_weight(class_weight, num_classes)
+        self.loss.weight = None  # the head holds those of its classes
+        self.collectives, self.replicas, self.mesh = dtensor.resolve_groups(group, mesh, device)
+        self.shard = dtensor.ClassShard.of(num_classes, self.collectives.rank, self.collectives.size)
+        device = dtensor.shard_device(device, self.mesh)
+        if class_weight is not None:
+            class_weight = class_weight[slice(*self.shard)].detach().clone()
+        self._initial_class_weight = class_weight  # reset_parameters restores it after a meta device
+        self.register_buffer(
+            "class_weight", None if class_weight is None else class_weight.to(device), persistent=False
         )
-        self.register_parameter(
-            "bias",
-            parameter(torch.empty(self.slice.size, device=device, dtype=dtype), num_classes, self.mesh)
-            if bias
-            else None,
-        )
+        weight_shard = torch.empty(self.shard.size, in_features, device=device, dtype=dtype)
+        bias_shard = torch.empty(self.shard.size, device=device, dtype=dtype)
+        self.weight = shard_parameter(weight_shard, num_classes, self.mesh)
+        self.register_parameter("bias", shard_parameter(bias_shard, num_classes, self.mesh) if bias else None)
         self.reset_parameters()
         self._checked = False
 
-    # ------------------------------------------------------------ parameters
-
     def reset_parameters(self, seed: int | None = None) -> None:
-        """Begin anew, from the seed of torch's generator on the first rank: the same weights for any number of ranks."""
+        """Initialise the weights, equally for any number of ranks. Default seed: drawn on the first rank."""
         first = torch.randint(2**62, (1,)) if seed is None else torch.tensor([seed])
         if self.mesh is not None:
             first = first.to(self.mesh.device_type)
-            for wire in (self.wire, self.replicas):
-                first = wire.gather(first)[0]
-        weight, bias = self._own()
+            for collectives in (self.collectives, self.replicas):
+                first = collectives.gather(first)[0]
+        weight, bias = self._local_parameters()
         if not weight.is_meta:
-            if self.class_weight is not None and self._class_weight is not None:
-                self.class_weight.copy_(self._class_weight)
-            initialise(weight, bias, self.slice, int(first))
+            if self.class_weight is not None and self._initial_class_weight is not None:
+                self.class_weight.copy_(self._initial_class_weight)
+            dtensor.init_shard(weight, bias, self.shard, int(first))
 
-    def _own(self) -> tuple[Tensor, Tensor | None]:
-        """This rank's slices, without autograd."""
-        weight, bias = own_slice(self.weight), None if self.bias is None else own_slice(self.bias)
-        if len(weight) != self.slice.size:
+    def _local_parameters(self, *, with_grad: bool = False) -> tuple[Tensor, Tensor | None]:
+        """The shards of this rank."""
+        weight = local_shard(self.weight, with_grad=with_grad)
+        if len(weight) != self.shard.size:
             raise RuntimeError(
-                f"of {self.slice.size} classes {len(weight)} are here: FSDP has cut the slice further. reset_parameters comes before"
-                ' fully_shard; for others: torch.distributed.fsdp.register_fsdp_forward_method(head, "predict"), and "rows"'
+                f"{len(weight)} of {self.shard.size} classes are here: FSDP has sharded the head further."
+                " Call reset_parameters before fully_shard; for other methods call"
+                ' torch.distributed.fsdp.register_fsdp_forward_method(head, "predict"), and "rows"'
             )
-        return weight, bias
+        return weight, local_shard(self.bias, with_grad=with_grad)
 
     @classmethod
-    def from_linear(cls, linear: nn.Linear, **settings: Any) -> ClassParallelHead:
-        """With the weights of a layer that every rank has: each takes its slice."""
-        device = None if linear.weight.is_cpu else linear.weight.device  # where the group talks
+    def from_linear(cls, linear: nn.Linear, **settings: Any) -> "ClassParallelHead":
+        """A head with the weights of a layer that every rank has; each rank takes its shard."""
+        device = None if linear.weight.is_cpu else linear.weight.device  # None: where the group communicates
         like = {"device": device, "dtype": linear.weight.dtype, "bias": linear.bias is not None}
-        made = cls(linear.in_features, linear.out_features, **{**like, **settings})
+        head = cls(linear.in_features, linear.out_features, **{**like, **settings})
+        weight, bias = head._local_parameters()
         with torch.no_grad():
-            for own, whole in ((made.weight, linear.weight), (made.bias, linear.bias)):
-                if own is not None:
-                    own_slice(own).copy_(whole[slice(*made.slice)])
-        return made
+            weight.copy_(linear.weight[slice(*head.shard)])
+            if bias is not None:
+                bias.copy_(linear.bias[slice(*head.shard)])
+        return head
 
     def to_linear(self) -> nn.Linear:
         """All classes as one plain layer, on every rank."""
-        made = nn.Linear(
-            self.in_features, self.num_classes, self.bias is not None, self.weight.device, self.weight.dtype
+        tensors = {"weight": self.weight} if self.bias is None else {"weight": self.weight, "bias": self.bias}
+        has_bias = self.bias is not None
+        linear = nn.Linear(
+            self.in_features, self.num_classes, has_bias, self.weight.device, self.weight.dtype
         )
-        with torch.no_grad():
-            for place, own in ((made.weight, self.weight), (made.bias, self.bias)):
-                if own is not None:
-                    place.copy_(own if self.mesh is None else own.full_tensor())  # type: ignore[attr-defined]
-        return made
-
-    # ------------------------------------------------------------ the loss
+        linear.load_state_dict({name: full_tensor(tensor) for name, tensor in tensors.items()})
+        return linear
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss: a scalar, equal on all ranks; with reduction="none" the losses of this rank's targets, in their shape: what ranks
-        with gathered inputs make of them is added up, so divide by the rows of all. All ranks call it, as they do `rows` and `predict`."""
-        rows, own = self._rows(input, target)
+        """The loss of ``(…, H)`` features and ``(…)`` class indices.
+
+        Returns:
+            A scalar, equal on all ranks. With ``reduction="none"`` the losses of this rank's targets, in
+            their shape; with gathered inputs, the gradients that the ranks compute from them are added up.
+        """
+        rows, sizes = self._rows(input, target)
         if self.reduction == "none" and self.inputs == "gathered":
-            of_own = None if rows.weight is None else of_rank(rows.weight, own, self.wire)
-            rows = rows._replace(value=OwnRows.apply(rows.value, own, self.wire), weight=of_own)
+            value = OwnRows.apply(rows.value, sizes, self.collectives)
+            weight = None if rows.weight is None else self.collectives.own_rows(rows.weight, sizes)
+            rows = rows._replace(value=value, weight=weight)
         return reduce(rows, self.reduction, input, target.shape)
 
     def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        """The unreduced story, the same on all ranks: of gathered inputs the rows of all of them, in the order of ranks. A loss made
-        of it has to be the same on all ranks, too."""
+        """One loss per row, and which rows are valid, won or active; equal on all ranks.
+
+        With gathered inputs these are the rows of all ranks, in the order of ranks. A loss computed from them
+        must be equal on all ranks.
+        """
         return self._rows(input, target)[0]
 
     def _rows(self, input: Tensor, target: Tensor) -> tuple[RowLosses, list[int]]:
-        input, target = plain(input), plain(target)
-        x, labels = self._flat(input, target)
-        sizes = self._meet(x, labels)
-        if self.inputs == "gathered":
-            labels = self.wire.gather_rows(labels, sizes)
-        safe, valid = valid_targets(labels, self.ignore_index)
-        there = valid.nonzero().squeeze(1)
-        dtype = (
-            torch.get_autocast_dtype(x.device.type)
-            if under_autocast(x) and x.dtype != torch.float64
-            else x.dtype
+        """The rows of all ranks, and the number of rows of each."""
+        input = full_tensor(input)
+        target = full_tensor(target)
+        self._check_features(input, target)
+        features = input.reshape(-1, self.in_features)
+        target = target.reshape(-1).long()
+        gathered = self.inputs == "gathered"
+        size = self.collectives.size
+        sizes = self.collectives.gather_sizes(features) if gathered else [len(features)] * size
+        self._check_ranks(len(features), target)
+        if gathered:
+            target = self.collectives.gather_rows(target, sizes)
+        target, valid = valid_targets(target, self.ignore_index)
+        valid_rows = valid.nonzero().squeeze(1)
+        dtype = product_dtype(features)
+        row_weights = self._row_weights(target[valid_rows], at_least_float32(dtype))
+        weight, bias = self._local_parameters(with_grad=True)
+        enabled = torch.is_grad_enabled() and self.reduction != "none"
+        loss = chunked.parallel_loss(self.loss, self.num_classes)
+        call = ParallelCall(
+            spec=chunked.ParallelSpec(loss, self.shard, self.collectives, self._chunk_rows(len(valid_rows))),
+            target=target,
+            valid_rows=valid_rows,
+            row_weights=row_weights,
+            needs=NeedsGrad.of(features, weight, bias, enabled=enabled),
+            dtype=dtype,
+            sizes=sizes if gathered else None,
+            input_scale=float(size) if self.averaged else 1.0,
+            replicas=self.replicas,
         )
-        of_rows = self._of_rows(safe[there], at_least_float32(dtype))
-        job = Job(self._pass(), self.slice, self.wire, self._step(len(there)))
-        self._own()
-        weight, bias = with_gradient(self.weight), None if self.bias is None else with_gradient(self.bias)
-        ahead = torch.is_grad_enabled() and self.reduction != "none"
-        needs = Needs(*(ahead and each is not None and each.requires_grad for each in (x, weight, bias)))
-        gathered = (
-            (sizes, float(self.wire.size) if self.averaged else 1.0) if self.inputs == "gathered" else None
-        )
-        found, active = ParallelRows.apply(
-            x, weight, bias, safe, there, of_rows, job, needs, dtype, gathered, self.replicas
-        )
-        rows = RowLosses(found, valid, active)
-        if of_rows is not None:
-            rows = rows._replace(weight=torch.zeros_like(found).index_copy(0, there, of_rows))
-        return rows, sizes
+        value, active = ParallelRows.apply(features, weight, bias, call)
+        if row_weights is not None:
+            row_weights = torch.zeros_like(value).index_copy(0, valid_rows, row_weights)
+        return RowLosses(value, valid, active, row_weights), sizes
 
-    def _step(self, n_rows: int) -> int:
-        return chunk_rows(n_rows, self.num_classes, self.in_features, self.wire.size, self.chunk_rows)
+    def _chunk_rows(self, n_rows: int) -> int:
+        n_ranks = self.collectives.size
+        return chunked.chunk_rows(n_rows, self.num_classes, self.in_features, n_ranks, self.chunk_rows)
 
-    def _of_rows(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """The class weights of targets: each rank tells those that it has."""
+    def _row_weights(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """The class weights of the targets; each rank contributes those of its classes."""
         if self.class_weight is None:
             return None
-        mine = self.slice.local(target)
-        own = self.class_weight.to(dtype)
-        found = own[mine.clamp(min=0)] if len(own) else own.new_zeros(len(mine))
-        return self.wire.sum(torch.where(mine >= 0, found, 0))
+        columns = self.shard.local(target)
+        held = columns >= 0
+        row_weights = torch.zeros(len(target), dtype=dtype, device=target.device)
+        row_weights[held] = self.class_weight.to(dtype)[columns[held]]
+        return self.collectives.sum(row_weights)
 
-    def _pass(self) -> Pass:
-        settings = self.loss.settings()
-        if isinstance(self.loss, SparseSoftmaxLoss):
-            return (
-                Top(self.loss.k) if self.loss.k < self.num_classes else Strong(SOFTMAX_RULE, self.num_classes)
-            )
-        values = [value.value if isinstance(value, DeltaSchedule) else value for value in settings.values()]
-        return Strong(RULES[type(self.loss).row_function][1](*values), self.num_classes)
+    def _check_features(self, input: Tensor, target: Tensor | None) -> None:
+        dtype = self.weight.dtype
+        check_features(input, target, self.in_features, self.num_classes, self.ignore_index, dtype)
 
-    def _flat(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        check_features(
-            input, target, self.in_features, self.num_classes, self.ignore_index, self.weight.dtype
-        )
-        return input.reshape(-1, self.in_features), target.reshape(-1).long()
-
-    def _meet(self, x: Tensor, target: Tensor) -> list[int]:
-        """Rows of each rank. The first time ranks tell each other whether they are used as they have to be."""
-        if self.mesh is None and several():
+    def _check_ranks(self, n_rows: int, target: Tensor) -> None:
+        """At the first call, compare batches and weights between ranks to detect wrong use."""
+        if self.mesh is None and Collectives().size > 1:
             raise RuntimeError(
-                "the head was made before torch.distributed was at work, and has all classes: init_process_group comes first"
+                "the head holds all classes, because it was made before torch.distributed was initialised:"
+                " call init_process_group first"
             )
-        sizes = self.wire.sizes(len(x), x.device) if self.inputs == "gathered" else [len(x)] * self.wire.size
-        if not self._checked and self.wire.size > 1:
-            self._checked = True
-            weight = own_slice(self.weight).detach()
-            some = (
-                len(weight) > 0 and weight.min() != weight.max()
-            )  # slices that are all one number tell nothing
-            mark = weight.double().sum() if some else weight.new_tensor(torch.nan, dtype=torch.double)
-            seen = self.wire.gather(
-                torch.stack([mark, torch.tensor(float(len(x)), device=x.device), target.double().sum()])
+        if self._checked or self.collectives.size == 1:
+            return
+        self._checked = True
+        weight = local_shard(self.weight)
+        checksum = weight.double().sum()
+        if not len(weight) or weight.min() == weight.max():  # constant shards tell nothing
+            checksum = checksum.new_tensor(torch.nan)
+        row = torch.stack([checksum, checksum.new_tensor(n_rows), target.double().sum()])
+        ranks = self.collectives.gather(row)
+        if self.inputs == "replicated" and len(ranks[:, 1:].unique(dim=0)) > 1:
+            n_rows_by_rank = ", ".join(f"{n:.0f}" for n in ranks[:, 1])
+            raise ValueError(
+                f"the ranks got different batches ({n_rows_by_rank} rows), expected the same one, as inputs"
+                ' is "replicated": pass inputs="gathered" if every rank has its own batch'
             )
-            if self.inputs == "replicated" and len(seen[:, 1:].unique(dim=0)) > 1:
-                raise ValueError(
-                    f"the ranks were given different batches ({', '.join(f'{n:.0f}' for n in seen[:, 1])} rows), and inputs is "
-                    '"replicated": pass inputs="gathered" where every rank brings a batch of its own'
-                )
-            marks = seen[:, 0][~seen[:, 0].isnan()]
-            if len(marks) > 1 and len(marks.unique()) == 1:
-                raise ValueError(
-                    "all ranks hold the same weights, not slices: was the head wrapped in DDP? Wrap the encoder alone"
-                )
-        return sizes
-
-    # ------------------------------------------------------------ inference
+        checksums = ranks[:, 0][~ranks[:, 0].isnan()]
+        if len(checksums) > 1 and len(checksums.unique()) == 1:
+            raise ValueError(
+                "all ranks hold the same weights instead of shards: was the head wrapped in DDP? Wrap the"
+                " encoder only"
+            )
 
     @torch.no_grad()
     def predict(self, input: Tensor, k: int = 1) -> Predicted:
-        """The k largest logits of all classes and their classes, ``(…, k)``; no rank sees more of another's than k of them a row."""
-        check_count("k", k)
-        if k > self.num_classes:
-            raise ValueError(f"k is {k}, and there are {self.num_classes} classes")
-        check_features(input, None, self.in_features, self.num_classes, self.ignore_index, self.weight.dtype)
-        input = plain(input)
-        x = input.reshape(-1, self.in_features)
-        if self.inputs == "gathered":
-            x = self.wire.gather_rows(x, sizes := self.wire.sizes(len(x), x.device))
-        weight, bias = self._own()
-        step = self._step(len(x))
-        parts = [
-            top_of_all(own_logits(part, weight, bias), k, self.wire, self.slice) for part in x.split(step)
-        ]
-        values, indices = (torch.cat(each) for each in zip(*parts, strict=True))
-        if self.inputs == "gathered":
-            values, indices = (of_rank(each, sizes, self.wire) for each in (values, indices))
-        return Predicted(
-            values.to(input.dtype).reshape(*input.shape[:-1], k), indices.reshape(*input.shape[:-1], k)
-        )
+        """The k largest logits over all classes, and their classes; each rank sends k logits per row.
 
-    # ------------------------------------------------------------ what it is
+        Args:
+            input: ``(…, H)`` features, replicated or gathered as in `forward`.
+            k: At most the number of classes.
+
+        Returns:
+            Logits and classes of this rank's rows, ``(…, k)`` each.
+        """
+        if check_count("k", k) > self.num_classes:
+            raise ValueError(f"k is {k}, expected at most the number of classes, {self.num_classes}")
+        self._check_features(input, None)
+        input = full_tensor(input)
+        features = input.reshape(-1, self.in_features)
+        gathered = self.inputs == "gathered"
+        sizes = self.collectives.gather_sizes(features) if gathered else []
+        if gathered:
+            features = self.collectives.gather_rows(features, sizes)
+        weight, bias = self._local_parameters()
+        chunks = [
+            chunked.topk(chunked.shard_logits(chunk, weight, bias), k, self.shard, self.collectives)
+            for chunk in features.split(self._chunk_rows(len(features)))
+        ]
+        tensors = [torch.cat(parts) for parts in zip(*chunks, strict=True)]
+        if gathered:
+            tensors = [self.collectives.own_rows(tensor, sizes) for tensor in tensors]
+        values, indices = (tensor.reshape(*input.shape[:-1], k) for tensor in tensors)
+        return Predicted(values.to(input.dtype), indices)
 
     def extra_repr(self) -> str:
-        which = (
-            f"classes {self.slice.start} to {self.slice.stop - 1}"
-            if self.slice.size
-            else "none of the classes"
-        )
-        return (
-            f"{self.in_features}, {self.num_classes}, {which} on rank {self.wire.rank} of {self.wire.size}, inputs={self.inputs!r}, "
-            f"bias={self.bias is not None}"
-        )
+        rank = f"rank {self.collectives.rank} of {self.collectives.size}"
+        classes = f"classes {self.shard.start} to {self.shard.stop - 1}" if self.shard.size else "no classes"
+        shape = f"{self.in_features}, {self.num_classes}, bias={self.bias is not None}"
+        return f"{shape}, {classes} on {rank}, inputs={self.inputs!r}"
 
 
-def _loss(loss: Loss | str | None, **given: Any) -> ClassLoss:
-    """A loss of the head's own. What is None was not given."""
-    given = {name: value for name, value in given.items() if value is not None}
-    if loss is None or isinstance(loss, str):
-        loss = make_loss(loss or ASSoftmaxLoss.name, **given)
-        given = {}
-    known = [ASSoftmaxLoss.name, SparseSoftmaxLoss.name, "softmax", "as-logit"]
-    if not isinstance(loss, ClassLoss) or loss.name not in known:
-        name = loss.name if isinstance(loss, Loss) else type(loss).__name__
-        raise ValueError(f"no class-parallel form of {name}; there is one of {', '.join(sorted(known))}")
-    if given:
-        raise ValueError(f"{', '.join(given)}: give it to the loss, {loss.name}, which came as an object")
-    made = copy.copy(
-        loss
-    )  # its class weights are going to be cut up; a schedule of δ stays the one that was given
-    made._buffers = dict(loss._buffers)
-    return made
+def _copy_loss(loss: Loss) -> ClassLoss:
+    """A copy of the loss, which shares its schedule of δ; the head removes the copy's class weights."""
+    if not isinstance(loss, ClassLoss) or loss.name not in LOSSES:
+        raise ValueError(f"{loss.name} has no class-parallel form; use one of {', '.join(LOSSES)}")
+    own_loss = copy.copy(loss)
+    own_loss._buffers = dict(loss._buffers)
+    return own_loss

@@ -1,11 +1,9 @@
 """Reading torch.distributed.checkpoint folders without running code from them.
 
-Such a folder holds two kinds of pickles: ``.metadata``, which torch reads with plain pickle, and data files, whose entries that are not
-tensors torch reads with ``weights_only=False``. Either can run any command. Here the first is read with an unpickler that knows only the
-classes metadata consists of, and the second with ``weights_only=True``.
+Such a folder holds two kinds of pickles. torch reads ``.metadata`` with plain pickle, and entries of data
+files that are not tensors with ``weights_only=False``; either can run any command. Here the first is read by
+an unpickler that accepts only the classes of metadata, and the second with ``weights_only=True``.
 """
-
-from __future__ import annotations
 
 import io
 import pickle
@@ -21,14 +19,8 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_state_di
 
 CLASSES = {
     "torch.distributed.checkpoint.metadata": {
-        "BytesStorageMetadata",
-        "ChunkStorageMetadata",
-        "Metadata",
-        "MetadataIndex",
-        "StorageMeta",
-        "TensorProperties",
-        "TensorStorageMetadata",
-        "_MEM_FORMAT_ENCODING",
+        *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
+        *("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
     },
     "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
     "torch": {"Size"} | {name for name, value in vars(torch).items() if isinstance(value, torch.dtype)},
@@ -40,15 +32,17 @@ CLASSES = {
 
 
 class UntrustedCheckpointError(ValueError):
-    """A checkpoint that holds more than tensors and plain values, and would run code if it was loaded as it is."""
+    """A checkpoint holds more than tensors and plain values; unpickling it could run code."""
 
 
 _Unpickler: Any = pickle._Unpickler
 
 
 class _MetadataUnpickler(_Unpickler):
-    """Knows the classes above, and gives attributes to instances only: a pickle can set those of a class as well. Python's own, since
-    the one written in C cannot be told the second."""
+    """Accepts the classes above, and sets attributes of instances only.
+
+    A pickle can also set attributes of a class. Only the unpickler written in Python can prevent that.
+    """
 
     dispatch: ClassVar[dict[int, Any]] = dict(_Unpickler.dispatch)
 
@@ -61,22 +55,20 @@ class _MetadataUnpickler(_Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in CLASSES.get(module, ()):
-            raise UntrustedCheckpointError(
-                f"it asks for {module}.{name}, which checkpoint metadata does not consist of"
-            )
+            raise UntrustedCheckpointError(f"it asks for {module}.{name}, which is no class of metadata")
         if module.startswith("pathlib"):
-            return PurePath  # of whatever system wrote it
+            return PurePath  # the checkpoint may come from another operating system
         return super().find_class(module, name)
 
 
 def read_metadata(path: Path) -> Metadata:
-    """The metadata in a file.
+    """Read the metadata of a checkpoint.
 
     Raises:
-        UntrustedCheckpointError: the file asks for anything that metadata does not consist of, or names files outside its folder.
-        ValueError: the file is damaged.
+        UntrustedCheckpointError: The file uses other classes, or names files outside its folder.
+        ValueError: The file is damaged.
     """
-    move = "load only checkpoints that you trust; nothing of this one was run"
+    advice = "load only checkpoints that you trust; nothing of this one was run"
     try:
         with path.open("rb") as file:
             metadata = _MetadataUnpickler(file).load()
@@ -86,18 +78,17 @@ def read_metadata(path: Path) -> Metadata:
         if outside := [name for name in names if name in ("", ".", "..") or Path(name).name != name]:
             raise UntrustedCheckpointError(f"it names a file outside its folder, {outside[0]}")
     except UntrustedCheckpointError as error:
-        raise UntrustedCheckpointError(f"{path}: {error}; {move}") from None
+        raise UntrustedCheckpointError(f"{path}: {error}; {advice}") from None
     except OSError:
         raise
-    except Exception as error:  # whatever a damaged pickle raises
-        raise ValueError(
-            f"{path}: damaged, not to be read as checkpoint metadata ({type(error).__name__}: {error})"
-        ) from None
+    except Exception as error:  # a damaged pickle can raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path}: damaged, cannot be read as checkpoint metadata ({reason})") from None
     return metadata
 
 
 class SafeReader(FileSystemReader):
-    """A FileSystemReader that reads metadata as `read_metadata` does."""
+    """A FileSystemReader that uses `read_metadata`."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         rank = kwargs.get("rank")
@@ -109,7 +100,7 @@ class SafeReader(FileSystemReader):
 
 
 class SafeLoadPlanner(DefaultLoadPlanner):
-    """A DefaultLoadPlanner that takes tensors and plain values only."""
+    """A DefaultLoadPlanner that accepts tensors and plain values only."""
 
     def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
         name = read_item.dest_index.fqn
@@ -118,24 +109,22 @@ class SafeLoadPlanner(DefaultLoadPlanner):
         except pickle.UnpicklingError as error:
             reason = str(error).strip().partition("\n")[0]
             raise UntrustedCheckpointError(
-                f"{name} holds more than tensors and plain values, and is not loaded: {reason}; save such things as numbers, texts, "
-                "lists, dicts or tensors"
+                f"{name} holds more than tensors and plain values, and is not loaded: {reason}; save numbers,"
+                " strings, lists, dicts or tensors instead"
             ) from None
-        checked = io.BytesIO()  # torch reads it with weights_only=False: it gets bytes of our own writing
+        checked = io.BytesIO()  # torch reads this with weights_only=False, so it is written anew
         torch.save(content, checked)
         checked.seek(0)
         super().load_bytes(read_item, checked)
 
 
 def load(state: dict[str, Any], folder: Path) -> None:
-    """Fill ``state`` from a checkpoint folder, as torch.distributed.checkpoint.load does, without running code from it.
+    """torch.distributed.checkpoint.load without running code from the folder.
 
     Raises:
-        UntrustedCheckpointError: the checkpoint would run code.
+        UntrustedCheckpointError: The checkpoint could run code.
     """
-    read_metadata(
-        folder / ".metadata"
-    )  # before torch, which hides errors in others and looks for further files
+    read_metadata(folder / ".metadata")  # torch would wrap the error in another one
     try:
         load_state_dict(state, storage_reader=SafeReader(folder), planner=SafeLoadPlanner())
     except CheckpointException as error:

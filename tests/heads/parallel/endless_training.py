@@ -1,6 +1,4 @@
-"""Run by test_faults.py: trains a class-parallel head until something happens to it. A rank may be silent for five seconds."""
-
-from __future__ import annotations
+"""Run by test_faults.py: train a class-parallel head without end, with a timeout of five seconds."""
 
 import sys
 from pathlib import Path

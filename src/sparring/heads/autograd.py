@@ -1,0 +1,220 @@
+"""The row losses of a fused head as autograd functions.
+
+The forward pass computes losses and gradients together, assuming that the losses will be averaged or
+summed. If the gradient that arrives in the backward pass is a multiple of that, the saved gradients are
+scaled; otherwise a second pass runs over the active rows.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sparring.heads import chunked
+from sparring.heads.dispatch import RULES, HeadInputs, HeadSpec
+from sparring.heads.gradients import HeadGradients, NeedsGrad
+from sparring.heads.unfused import batched_gradients, unfused_rows, valid_rows
+from sparring.losses.base import at_least_float32, in_autograd_vmap, in_forward_mode, in_vmap
+from sparring.losses.rows import RowLosses
+
+N_INPUTS = len(HeadInputs._fields)
+
+
+def fused_rows(inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean") -> RowLosses:
+    """``spec.rows(F.linear(features, weight, bias), target)`` without materialised logits.
+
+    ``inputs.coefficient`` holds the class weights of the targets. With ``reduction="none"`` the forward pass
+    computes no gradients, because each row may get another gradient from above.
+    """
+    features, weight, bias, target, row_weights = inputs
+    tensors = [tensor for tensor in (features, weight, bias) if tensor is not None]
+    compiling = torch.compiler.is_compiling()
+    is_plain = all(type(tensor) in (Tensor, nn.Parameter) for tensor in tensors)
+    traced = not is_plain or features.device.type == "meta" or in_forward_mode()
+    if traced or (compiling and spec.row_function not in RULES) or 0 in features.shape or len(weight) < 2:
+        return unfused_rows(spec, target, features, weight, bias)._replace(weight=row_weights)
+    valid = valid_rows(target, spec.ignore_index)
+    if reduction == "mean" and spec.dtype.itemsize > 2:  # half precision would lose digits
+        inputs = inputs._replace(coefficient=_mean_gradient(valid, row_weights, spec.dtype))
+    needs = NeedsGrad.of(features, weight, bias, enabled=torch.is_grad_enabled() and reduction != "none")
+    if compiling:
+        from sparring.heads.custom_ops import rows_operator, spec_arguments  # imports this file
+
+        value, active, *_ = rows_operator(*inputs, *spec_arguments(spec, needs))
+    else:
+        value, active, *_ = _FusedRows.apply(*inputs, spec, needs)
+    return RowLosses(value, valid, active, row_weights)
+
+
+def _mean_gradient(valid: Tensor, row_weights: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The gradient of `RowLosses.mean` with respect to each row."""
+    rows = RowLosses(valid.to(at_least_float32(dtype)), valid, valid, row_weights)
+    total = rows.weighted().sum()
+    return rows.weighted() / torch.where(total == 0, 1, total)
+
+
+def upstream_scale(
+    upstream: Tensor, active: Tensor, gradients: HeadGradients, coefficient: Tensor | None, needs: NeedsGrad
+) -> Tensor | None:
+    """k, if upstream = k · coefficient on every active row, to rounding, and the gradients were saved."""
+    if any(need and not len(gradient) for need, gradient in zip(needs, gradients, strict=True)):
+        return None
+    rows = active.nonzero().squeeze(1)
+    upstream = upstream.index_select(0, rows)
+    if not len(rows):
+        return upstream.new_zeros(())
+    expected = torch.ones_like(upstream) if coefficient is None else coefficient.index_select(0, rows)
+    pivot = expected.abs().argmax()
+    scale = upstream[pivot] / expected[pivot]
+    tolerance = 4 * torch.finfo(upstream.dtype).eps * upstream.abs()
+    return scale if ((upstream - scale * expected).abs() <= tolerance).all() else None
+
+
+def pull_back(
+    upstream: Tensor,
+    inputs: HeadInputs,
+    active: Tensor,
+    gradients: HeadGradients,
+    spec: HeadSpec,
+    needs: NeedsGrad,
+    *,
+    in_place: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of Σ upstream·value in the dtypes of the inputs; empty where they are not needed."""
+    scale = upstream_scale(upstream, active, gradients, inputs.coefficient, needs)
+    if scale is not None:
+        scaled = (_scale_in_place(g.data, scale) if in_place else g * scale for g in gradients)
+        gradients = HeadGradients(*scaled)
+    else:
+        rows = active.nonzero().squeeze(1)
+        selected = inputs.select(rows, upstream.index_select(0, rows))
+        gradients = chunked.solve(selected, spec, needs).gradients
+        if needs.features:
+            zeros = inputs.features.new_zeros(inputs.features.shape, dtype=gradients.features.dtype)
+            gradients = gradients._replace(features=zeros.index_copy_(0, rows, gradients.features))
+    bias_dtype = inputs.weight.dtype if inputs.bias is None else inputs.bias.dtype
+    return (
+        gradients.features.to(inputs.features.dtype),
+        gradients.weight.to(inputs.weight.dtype),
+        gradients.bias.to(bias_dtype),
+    )
+
+
+def _scale_in_place(gradient: Tensor, scale: Tensor) -> Tensor:
+    """Multiply by the scale; on CPU not by 1, to rounding, which would cost a pass over the gradient."""
+    if gradient.is_cpu and abs(scale.item() - 1) <= 4 * torch.finfo(scale.dtype).eps:
+        return gradient
+    return gradient.mul_(scale)
+
+
+def _saved_gradients(
+    inputs: HeadInputs, gradients: HeadGradients, spec: HeadSpec, consumed: bool
+) -> HeadGradients:
+    """Return the gradients saved by the forward pass.
+
+    The first backward consumes that buffer; a second backward through the same graph recomputes it, with
+    identical bits.
+    """
+    saved = NeedsGrad(*(len(gradient) > 0 for gradient in gradients))
+    return chunked.solve(inputs, spec, saved).gradients if consumed and any(saved) else gradients
+
+
+class _FusedRows(torch.autograd.Function):
+    """(*HeadInputs, spec, needs) -> (value, active, *HeadGradients)."""
+
+    @staticmethod
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        *tensors, spec, needs = args
+        value, active, gradients = chunked.solve(HeadInputs(*tensors), spec, needs)
+        return value, active, *gradients
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *tensors, ctx.spec, _ = inputs
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *output[1:])  # not the losses: the caller may change them in place
+        ctx.consumed = False
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        if upstream is None:
+            return (None,) * (N_INPUTS + 2)
+        inputs = HeadInputs(*ctx.saved_tensors[:N_INPUTS])
+        active, *saved = ctx.saved_tensors[N_INPUTS:]
+        gradients = HeadGradients(*saved)
+        needs = NeedsGrad(*ctx.needs_input_grad[:3])
+        if in_autograd_vmap(upstream):
+            result = batched_gradients(upstream, inputs, ctx.spec)
+        elif torch.is_grad_enabled() or in_vmap(upstream):  # a second derivative, or torch.func
+            result = _FusedGradients.apply(
+                upstream, *inputs, active, *gradients, ctx.spec, needs, ctx.consumed
+            )
+        else:
+            gradients = _saved_gradients(inputs, gradients, ctx.spec, ctx.consumed)
+            result = pull_back(upstream, inputs, active, gradients, ctx.spec, needs, in_place=True)
+            ctx.consumed = True
+        needed = [gradient if need else None for gradient, need in zip(result, needs, strict=False)]
+        return *needed, *(None,) * (N_INPUTS + 2 - len(needed))
+
+
+class _FusedGradients(torch.autograd.Function):
+    """(upstream, *HeadInputs, active, *HeadGradients, spec, needs, consumed) -> the three gradients.
+
+    They can be differentiated once more, through the unfused loss.
+    """
+
+    @staticmethod
+    def forward(upstream: Tensor, *args: Any) -> tuple[Tensor, ...]:
+        *tensors, spec, needs, consumed = args
+        inputs = HeadInputs(*tensors[:N_INPUTS])
+        active, *saved = tensors[N_INPUTS:]
+        gradients = _saved_gradients(inputs, HeadGradients(*saved), spec, consumed)
+        return pull_back(upstream, inputs, active, gradients, spec, needs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:N_INPUTS])  # upstream, features, weight, bias, target
+        *_, ctx.spec, ctx.needs, _ = inputs
+        ctx.n_inputs = len(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        first_upstream, *parameters, target = ctx.saved_tensors
+        parameters = [tensor for tensor in parameters if tensor is not None]
+
+        def value(*parameters: Tensor) -> Tensor:
+            return unfused_rows(ctx.spec, target, *parameters).value
+
+        def gradients(upstream: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+            return torch.func.vjp(value, *parameters)[1](upstream)  # type: ignore[no-any-return]
+
+        pull = torch.func.vjp(gradients, first_upstream, *parameters)[1]
+        needed = tuple(
+            gradient if need else torch.zeros_like(parameter)
+            for gradient, need, parameter in zip(upstream, ctx.needs, parameters, strict=False)
+        )
+        result = pull(needed)
+        return *result, *(None,) * (ctx.n_inputs - len(result))
+
+
+def _loop_vmap(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """A vmap rule that calls the function once per batch entry, because it depends on values."""
+
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], *args: Any
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        def entry(i: int) -> list[Any]:
+            pairs = zip(args, in_dims, strict=True)
+            return [arg.select(dim, i) if isinstance(dim, int) else arg for arg, dim in pairs]
+
+        results = zip(*(function.apply(*entry(i)) for i in range(info.batch_size)), strict=True)
+        outputs = tuple(torch.stack(tensors) for tensors in results)
+        return outputs, (0,) * len(outputs)
+
+    return vmap
+
+
+_FusedRows.vmap = staticmethod(_loop_vmap(_FusedRows))  # type: ignore[method-assign]
+_FusedGradients.vmap = staticmethod(_loop_vmap(_FusedGradients))  # type: ignore[method-assign]
