@@ -355,7 +355,7 @@ def test_reentrant_checkpointing_by_the_engine_and_all_won(share: int) -> None:
 def test_a_won_batch_calls_hooks_all_the_same(mode: str) -> None:
     """A hook may add to the gradient, weight decay say: leaving a backward out would lose it."""
     from sparring import ASSoftmaxLoss
-    from tests.training.test_loop import digits_like, net
+    from tests.training.toy import digits_like, net
 
     ends = []
     for skipping in ("off", mode):
