@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.backward.skipper import Look
+from sparring.backward.skipper import ForwardResult
 from sparring.losses.rows import RowLosses
-from sparring.training import FIGHT, REST, Scorecard
+from sparring.training import REST, TRAIN, Scorecard
 
 
 class RandomCard(Scorecard):
@@ -20,8 +20,8 @@ class RandomCard(Scorecard):
     >>> for epoch in range(2):
     ...     card.begin(epoch)
     ...     print(card.counts())
-    {'fight': 6, 'check': 0, 'rest': 0}
-    {'fight': 2, 'check': 0, 'rest': 4}
+    {'train': 6, 'check': 0, 'rest': 0}
+    {'train': 2, 'check': 0, 'rest': 4}
     """
 
     def __init__(self, n_samples: int, sizes: Sequence[int], seed: int) -> None:
@@ -31,10 +31,12 @@ class RandomCard(Scorecard):
     def states(self) -> Tensor:
         generator = torch.Generator().manual_seed(7919 * self.seed + self.epoch)
         states = torch.full((self.n_samples,), REST)
-        states[torch.randperm(self.n_samples, generator=generator)[: self.sizes[self.epoch]]] = FIGHT
+        states[torch.randperm(self.n_samples, generator=generator)[: self.sizes[self.epoch]]] = TRAIN
         return states
 
-    def note(self, index: Tensor, seen: Look, delta: float = 0.0, ignore_index: int = -100) -> None:
+    def note(
+        self, index: Tensor, result: ForwardResult, delta: float = 0.0, ignore_index: int = -100
+    ) -> None:
         """Nothing is learnt from a look."""
 
 
@@ -68,7 +70,7 @@ class InfoBatchCard(Scorecard):
         self.scale = torch.where(easy & ~self.resting & (not last), 1 / (1 - self.ratio), 1.0)
 
     def states(self) -> Tensor:
-        return torch.where(self.resting, REST, FIGHT)
+        return torch.where(self.resting, REST, TRAIN)
 
     def weigh(self, index: Tensor, rows: RowLosses) -> RowLosses:
         index = index.cpu()
@@ -76,7 +78,9 @@ class InfoBatchCard(Scorecard):
         each = self.scale[index].repeat_interleave(len(rows.value) // len(index)).to(rows.value)
         return rows._replace(value=rows.value * each)
 
-    def note(self, index: Tensor, seen: Look, delta: float = 0.0, ignore_index: int = -100) -> None:
+    def note(
+        self, index: Tensor, result: ForwardResult, delta: float = 0.0, ignore_index: int = -100
+    ) -> None:
         """`weigh` has seen the losses."""
 
     def state_dict(self) -> dict[str, Any]:

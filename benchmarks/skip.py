@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 from sparring import ASSoftmaxLoss
-from sparring.backward.skipper import Look, Skipper
-from sparring.training.batches import cut, forward
+from sparring.backward.skipper import ForwardResult, Skipper
+from sparring.training.batches import forward, select_samples
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 FORMS = ("off", "rows", "two-pass")
@@ -129,12 +129,14 @@ def step(skipper: Skipper, batch: Batch) -> float:
     skipper.model.zero_grad()
     torch.manual_seed(1)
 
-    def look(part: Batch) -> Look:
+    def compute(part: Batch) -> ForwardResult:
         logits, target = forward(skipper.model, part)
-        return Look(logits, target, LOSS.rows(logits, target), len(target))
+        return ForwardResult(logits, target, LOSS.rows(logits, target), len(target))
 
     start = time.perf_counter()
-    done = skipper.look(look, batch, lambda part, samples: cut(part, samples, len(batch[-1])))
+    done = skipper.forward(
+        compute, batch, lambda part, samples: select_samples(part, samples, len(batch[-1]))
+    )
     skipper.backward(done, 1 / len(batch[-1]))
     return time.perf_counter() - start
 

@@ -17,7 +17,7 @@ from sparring.heads.parallel import Checkpoints
 from sparring.training import checkpoint
 from sparring.training.resume import ResumeError
 from tests.hostile.size import FACTOR
-from tests.training.test_loop import gap, run
+from tests.training.toy import gap, run
 
 STATE = {"weight": torch.arange(6.0), "n": 3, "names": ["a", "b"]}
 

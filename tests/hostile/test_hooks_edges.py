@@ -205,7 +205,7 @@ def test_an_interrupted_forward_leaves_nothing_behind(error: type[BaseException]
 
 def test_a_won_batch_calls_hooks() -> None:
     """A hook may add to the gradient (weight decay, for example), so the backward may not be left out."""
-    from tests.training.test_loop import digits_like, net
+    from tests.training.toy import digits_like, net
 
     results = {}
     for mode in ("off", "micro", "rows", "two-pass"):

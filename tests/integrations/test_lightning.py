@@ -112,7 +112,7 @@ def test_skipping_is_exact(tmp_path: Path) -> None:
     assert torch.allclose(
         weights(module.net), weights(by_hand(ASSoftmaxLoss(0.1), 8, dropout=0.0)), rtol=0, atol=1e-4
     )
-    assert module._corner.record.totals["n_backward"] < 8 * N
+    assert module.engine.record.totals["n_backward"] < 8 * N
 
 
 def test_a_window_is_the_mean_of_its_rows(tmp_path: Path) -> None:
@@ -136,12 +136,12 @@ def test_everything_on(tmp_path: Path, rests: bool) -> None:
     trainer = fit(module, tmp_path, epochs=10)
     assert trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == pytest.approx(0, abs=1e-9)
     assert trainer.fit_loop.epoch_loop.total_batch_idx + 1 == 10 * 6
-    assert trainer.global_step == module._corner.record.totals["n_updates"] < 10 * 6
+    assert trainer.global_step == module.engine.record.totals["n_updates"] < 10 * 6
     last = module.seen[-1]
     assert {"won_share", "accumulation", "delta", "samples_backward", "train_loss"} <= last.keys()
     assert max(entry["accumulation"] for entry in module.seen) == 3
     assert last["samples_backward"] < 10 * N
-    assert (module._corner.record.totals["n_forward"] < 10 * N) == rests
+    assert (module.engine.record.totals["n_forward"] < 10 * N) == rests
 
 
 @pytest.mark.parametrize("rests", [False, True])
@@ -190,7 +190,7 @@ def test_a_second_fit_begins_anew(tmp_path: Path) -> None:
         module.seen.clear()
         fit(module, tmp_path)
         assert module.seen[0]["delta"] > 0.9
-        assert module._corner.record.totals["n_forward"] == 4 * N
+        assert module.engine.record.totals["n_forward"] == 4 * N
 
 
 def test_batches_of_other_forms(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_batches_of_other_forms(tmp_path: Path) -> None:
 
     module = Nested(delta=0.1)
     fit(module, tmp_path)
-    assert module._corner.record.totals["n_forward"] == 4 * N
+    assert module.engine.record.totals["n_forward"] == 4 * N
 
 
 def test_two_processes_end_the_same(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_warm_up_of_delta(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"return self.resting\(dataset, batch_size\)"):
         fit(Ours(speed="all"), tmp_path)
-    with pytest.raises(ValueError, match="rest=False says that nobody rests"):
+    with pytest.raises(ValueError, match="rest=False excludes resting"):
         fit(Ours(rests=True, rest=False), tmp_path)
 
 
@@ -247,7 +247,7 @@ def test_the_lines_of_the_docs(tmp_path: Path) -> None:
     exec(compile(block.partition("```")[0], "integrations.md", "exec"), lines)
     trainer = fit(lines["module"], tmp_path, 3)
     assert trainer.current_epoch == 3
-    assert lines["module"]._slots is not None
+    assert lines["module"]._loader is not None
 
 
 def test_resting_needs_no_other_word(tmp_path: Path) -> None:
@@ -258,8 +258,8 @@ def test_resting_needs_no_other_word(tmp_path: Path) -> None:
     fit(module, tmp_path, 8)
     fit(said, tmp_path, 8)
     assert torch.equal(weights(module), weights(said))
-    assert module._corner is not None
-    assert module._corner.counts()["n_forward"] < 8 * N, "somebody rested"
+    assert module.engine is not None
+    assert module.engine.totals()["n_forward"] < 8 * N, "somebody rested"
 
 
 # ------------------------------------------------------------ the callback
@@ -321,7 +321,7 @@ def test_callback_accumulates_where_windows_end_together(tmp_path: Path) -> None
     assert (
         trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == 0
     )  # by batches, as if nothing had been gathered
-    assert callback.state_dict()["windows"]["steps"] == 3
+    assert callback.state_dict()["accumulation"]["steps"] == 3
 
 
 def test_callback_gradients_are_those_of_the_windows(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def main(folder: str, wanted: str) -> None:
         found = {
             "equal": torch.equal(*everybody),
             "n_updates": trainer.global_step,
-            "n_backward": module._corner.record.totals["n_backward"],
+            "n_backward": module.engine.record.totals["n_backward"],
             "lr": trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0],
         }
         (Path(folder) / "found.json").write_text(json.dumps(found))

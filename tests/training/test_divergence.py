@@ -20,9 +20,9 @@ from torch.utils.data import TensorDataset
 import sparring
 from sparring import ASSoftmaxLoss, DivergenceError, list_losses, make_loss
 from sparring.training import Scorecard
-from sparring.training.divergence import MOST_SKIPPED
+from sparring.training.divergence import MAX_SKIPPED
 from sparring.training.loop import Loop, train
-from tests.training.test_loop import digits_like, gap, net, run
+from tests.training.toy import digits_like, gap, net, run
 
 ROOT = Path(__file__).parents[2]
 BATCH, EPOCHS, N_STEPS = 8, 4, 12
@@ -282,7 +282,7 @@ def test_skipped_steps_are_not_divergence(max_grad_norm: float | None) -> None:
 
 def test_steps_skipped_for_ever_are() -> None:
     with pytest.raises(
-        DivergenceError, match=f"step {5 + MOST_SKIPPED} of .* {MOST_SKIPPED} updates in a row were skipped"
+        DivergenceError, match=f"step {5 + MAX_SKIPPED} of .* {MAX_SKIPPED} updates in a row were skipped"
     ):
         loop(poisoned(range(5, 1000)), accelerator=scaled(), epochs=6).run()
 

@@ -13,11 +13,11 @@ from torch.utils.data import Dataset, TensorDataset
 
 from sparring import AdaptiveDelta, ASSoftmaxLoss, SoftmaxLoss, WarmupDelta
 from sparring.training import AdaptiveAccumulation, Scorecard
-from sparring.training.fingerprint import RANDOM, digest_of, fingerprint
+from sparring.training.identity import RANDOM, digest_of, fingerprint
 from sparring.training.loop import Loop
+from sparring.training.presets import linear_schedule
 from sparring.training.resume import ResumeError, ResumeWarning
-from sparring.training.schedules import linear_schedule
-from tests.training.test_loop import N, digits_like, gap, net
+from tests.training.toy import N, digits_like, gap, net
 
 
 def loop(folder: Path, **settings: Any) -> Loop:

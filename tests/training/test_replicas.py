@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.test_loop import N
+from tests.training.toy import N
 
 ROOT = Path(__file__).parents[2]
 

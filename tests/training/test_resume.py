@@ -15,17 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from sparring import ASSoftmaxLoss
-from sparring.backward.skipper import Look, Skipper
+from sparring.backward.skipper import ForwardResult, Skipper
 from sparring.files import CheckpointWarning
-from sparring.training.batches import cut_part
-from tests.training.test_loop import gap, run
+from sparring.training.batches import Batch
+from tests.training.toy import gap, run
 
 EVERYTHING = """
 import sys, torch
 from sparring import ASSoftmaxLoss, WarmupDelta
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.loop import Loop
-from tests.training.test_loop import N, digits_like, net
+from tests.training.toy import N, digits_like, net
 folder, out, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 class Slow(torch.utils.data.Dataset):
@@ -141,15 +141,16 @@ def test_two_passes_draw_no_numbers_for_whom_they_skip(won: bool) -> None:
         model[0].weight.copy_(torch.eye(2) * 9)
         model[0].bias.zero_()
 
-    def look(part: Any) -> Look:
-        logits = model(part[0][0])
-        return Look(logits, part[0][1], loss.rows(logits, part[0][1]), len(part[1]))
+    def compute(batch: Batch) -> ForwardResult:
+        x, y = batch.data
+        logits = model(x)
+        return ForwardResult(logits, y, loss.rows(logits, y), len(batch.indices))
 
-    part = (torch.tensor([[1.0, 0.0]] * 4), torch.full((4,), 0 if won else 1)), torch.arange(4)
+    x, y = torch.tensor([[1.0, 0.0]] * 4), torch.full((4,), 0 if won else 1)
     skipper, before = Skipper(model, "two-pass"), torch.get_rng_state()
-    done = skipper.look(look, part, cut_part)
+    step = skipper.forward(compute, Batch((x, y), torch.arange(4)), Batch.select)
     assert torch.equal(torch.get_rng_state(), before) == won
-    assert skipper.backward(done, 1.0) == (0 if won else 4)
+    assert skipper.backward(step, 1.0) == (0 if won else 4)
     assert all(
         parameter.grad is not None and bool((parameter.grad == 0).all()) == won
         for parameter in model.parameters()

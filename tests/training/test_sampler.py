@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from sparring.training import CHECK, FIGHT, Indexed, RevisitSampler, Scorecard
+from sparring.training import CHECK, TRAIN, Indexed, RevisitSampler, Scorecard
 
 
 def _played(n: int, **settings: object) -> Scorecard:
@@ -62,11 +62,11 @@ def test_batches_are_of_one_kind() -> None:
     sampler = RevisitSampler(_played(40, check=True, max_rest=0), 4)
     sampler.set_epoch(1)
     for position, batch in enumerate(_epoch(sampler)):
-        assert {i % 2 for i in batch} == ({1} if sampler.kind(position) == FIGHT else {0})
+        assert {i % 2 for i in batch} == ({1} if sampler.kind(position) == TRAIN else {0})
     assert [sampler.kind(i) for i in range(len(sampler))].count(
         CHECK
     ) == 2  # 20 of them, in batches of up to 16
-    assert [sampler.kind(i) for i in range(len(sampler))].count(FIGHT) == 5
+    assert [sampler.kind(i) for i in range(len(sampler))].count(TRAIN) == 5
 
 
 @pytest.mark.parametrize("n", [1, 7, 12])
@@ -121,7 +121,7 @@ def test_samples_of_every_form_carry_their_index() -> None:
     assert Indexed([[1, 2]])[0] == (1, 2, 0)
     assert Indexed(["a"])[0] == ("a", 0)
     assert Indexed([{"a": 1}])[0] == {"a": 1, "index": 0}
-    with pytest.raises(ValueError, match="must have a length"):
+    with pytest.raises(TypeError, match="must have a length"):
         Indexed(iter([1]))
 
 

@@ -5,13 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparring.training import CHECK, FIGHT, REST, Scorecard
+from sparring.training import CHECK, REST, TRAIN, Scorecard
 
 DELTA = 0.3
 
 
 class Twin:
-    """The rules for one sample, in words."""
+    """The rules for one sample, step by step."""
 
     def __init__(self, max_rest: int, spare: float, earn: int, narrow: int) -> None:
         self.max_rest, self.spare, self.earn, self.narrow = max_rest, spare, earn, narrow
@@ -20,7 +20,7 @@ class Twin:
     def state(self, epoch: int, check: bool) -> int:
         if epoch < self.due:
             return REST
-        return CHECK if check and self.easy else FIGHT
+        return CHECK if check and self.easy else TRAIN
 
     def look(self, epoch: int, margin: float) -> None:
         self.won = margin > DELTA
@@ -78,16 +78,7 @@ def test_rest_grows_while_it_is_earned_and_collapses() -> None:
             margin = torch.tensor([margins.get(epoch, 0.9)])
             card.update(torch.tensor([0]), margin > DELTA, margin, DELTA)
     assert looks == [0, 2, 5, 9, 13, 14, 16, 17, 19]
-
-
-def test_streak_counts_wins_in_a_row() -> None:
-    card = Scorecard(1, max_rest=0)
-    for epoch, margin in enumerate((0.4, 0.31, 0.9, 0.2, 0.5)):
-        card.begin(epoch)
-        card.update(torch.tensor([0]), torch.tensor([margin > DELTA]), torch.tensor([margin]), DELTA)
-        assert card.streak.item() == (1, 2, 3, 0, 1)[epoch]
-    card.begin(5)
-    assert card.counts() == {"fight": 1, "check": 0, "rest": 0}
+    assert card.counts() == {"train": 0, "check": 0, "rest": 1}
 
 
 def test_nan_margins_never_rest() -> None:
@@ -95,7 +86,7 @@ def test_nan_margins_never_rest() -> None:
     card = Scorecard(1, max_rest=2, earn=1, narrow=1)
     card.update(torch.tensor([0]), torch.tensor([True]), torch.tensor([torch.nan]), DELTA)
     card.begin(1)
-    assert card.states().tolist() == [FIGHT]
+    assert card.states().tolist() == [TRAIN]
 
 
 def test_state_survives_and_belongs_to_its_data() -> None:

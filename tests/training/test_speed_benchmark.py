@@ -14,7 +14,7 @@ from rich.console import Console
 from sparring import SoftmaxLoss
 from sparring.training import REST
 from sparring.training.loop import Loop
-from tests.training.test_loop import N, digits_like, net
+from tests.training.toy import N, digits_like, net
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -14,8 +14,11 @@ from torch import nn
 from sparring import ASSoftmaxLoss
 from sparring.backward import skipper as skip
 from sparring.training import AdaptiveAccumulation, Scorecard
+from sparring.training.engine import Engine
 from sparring.training.loop import Loop
-from tests.training.test_loop import N, digits_like, net
+from tests.training.toy import N, digits_like, net
+
+train_on = Engine.train_on
 
 
 def by_hand(compacted: bool) -> dict[str, torch.Tensor]:
@@ -78,14 +81,13 @@ def main(out: str, folder: str | None = None) -> None:
         } | settings
         loop = Loop(model, ASSoftmaxLoss(0.3), digits_like(), **settings)
         lost: list[int] = []
-        fight = loop.bouts.fight
 
-        def spy(parts: Any, fight: Any = fight, loop: Loop = loop, lost: list[int] = lost) -> None:
-            before = loop.record.totals["n_backward"]
-            fight(parts)
-            lost.append(int(loop.record.totals["n_backward"] - before))
+        def spy(engine: Engine, batches: Any, lost: list[int] = lost) -> None:
+            before = engine.record.totals["n_backward"]
+            train_on(engine, batches)
+            lost.append(int(engine.record.totals["n_backward"] - before))
 
-        loop.bouts.fight = spy  # type: ignore[method-assign]
+        Engine.train_on = spy  # type: ignore[method-assign]
         record = loop.run()
         if name == "batch-norm":  # started again it finds itself finished, on every process
             again = copy.deepcopy(model)
@@ -96,12 +98,12 @@ def main(out: str, folder: str | None = None) -> None:
             )
         results[name] = {
             "weights": model.state_dict(),
-            "card": loop.card.state_dict(),
+            "card": loop.sampler.scorecard.state_dict(),
             "lost": lost,
-            "steps": loop.windows.steps,
+            "steps": loop.engine.accumulation.steps,
             "n_updates": record.totals["n_updates"],
             "counts": [(entry["n_forward"], entry["n_backward"], entry["n_won"]) for entry in record.epochs],
-            "delta": loop.delta(),
+            "delta": loop.engine.delta,
         }
     if dist.is_initialized() and dist.get_world_size() > 1:
         results["by-hand"] = {name: by_hand(name == "compacted") for name in ("plain", "compacted")}

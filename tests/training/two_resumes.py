@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from sparring.files import CheckpointWarning
 from sparring.training.resume import ResumeError
-from tests.training.test_loop import gap, run
+from tests.training.toy import gap, run
 
 
 def main(folder: Path, out: str) -> None:

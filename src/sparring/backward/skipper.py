@@ -1,7 +1,7 @@
-"""Exact backward skipping: nobody pays for the backward of a sample whose gradient is zero.
+"""Exact backward skipping for training loops: no backward pass for samples whose gradient is zero.
 
-``compact(model)`` is all most people need: after it an ordinary ``loss(model(x), y).backward()`` runs on the surviving
-samples only. ``Skipper`` is for training loops: it has all forms of skipping behind one switch.
+Most users need only ``compact(model)``: after it, ``loss(model(x), y).backward()`` runs on the active samples
+alone. ``Skipper`` offers every form of skipping behind one switch.
 """
 
 from __future__ import annotations
@@ -14,75 +14,73 @@ import torch
 from torch import Tensor, nn
 
 from sparring.backward.backward_hook import leaves_behind
-from sparring.backward.compact import Compaction, compact
+from sparring.backward.compact import compact
 from sparring.backward.costs import Costs
 from sparring.backward.stats import SkipStats
 from sparring.heads.linear import LinearLoss
 from sparring.losses.diagnostics import margins
 from sparring.losses.rows import RowLosses
 
-__all__ = ["MODES", "Compaction", "Counts", "Look", "Pass", "SkipStats", "Skipper", "compact"]
-
 MODES = ("off", "micro", "rows", "two-pass", "auto")
-MEASURED_EVERY = 16  # on a device that has to be waited for
+MEASURE_EVERY = 16  # batches between measurements on a device that has to be synchronized for them
 
 
 class Counts(NamedTuple):
-    """Of a batch's rows: valid and won ones, what their mean divides by, and the sum of their losses."""
+    """Sums over the rows of a batch."""
 
     n_valid: float
     n_won: float
-    mass: float
+    mass: float  # the divisor of the mean loss: valid rows, or the sum of their class weights
     loss: float
 
 
-class Look(NamedTuple):
-    """What a forward showed of a batch."""
+class ForwardResult(NamedTuple):
+    """The output of a model on a batch, and its losses."""
 
-    logits: Tensor  # or features, where the loss has the last layer
+    logits: Tensor  # or features, where the loss contains the last layer
     target: Tensor
     rows: RowLosses
-    n_samples: int  # in the batch; each has one row or several (tokens), one after the other
-    head: LinearLoss | None = None  # the loss that has it
+    n_samples: int  # each sample has one row or several (tokens), one after the other
+    head: LinearLoss | None = None  # the loss, where it contains the last layer
 
-    def lost(self) -> Tensor:
-        """(n_samples,) bool: which still need a backward. A sample of several rows does while one of them does."""
+    def active_samples(self) -> Tensor:
+        """(n_samples,) bool: samples that need a backward pass, because at least one of their rows does."""
         active = self.rows.active
         if self.n_samples == 0 or len(active) % self.n_samples:
             raise ValueError(
-                f"{self.n_samples} samples gave {len(active)} rows; forward must return as many for each sample, in their order"
+                f"{self.n_samples} samples gave {len(active)} rows; forward must return the same number of"
+                " rows for each sample, in the order of the samples"
             )
         return active.view(self.n_samples, -1).any(1)
 
     def margins(self, ignore_index: int = -100) -> Tensor:
-        """(n_samples, rows of each): p_margin, nan where a row is ignored."""
-        given = self.logits.detach()
-        found = (
-            margins(given, self.target, ignore_index)
-            if self.head is None
-            else self.head.margins(given, self.target)
-        )
-        return found.reshape(self.n_samples, -1)
+        """(n_samples, rows of a sample) margins of the target's probability; NaN for ignored rows."""
+        output = self.logits.detach()
+        if self.head is None:
+            row_margins = margins(output, self.target, ignore_index)
+        else:
+            row_margins = self.head.margins(output, self.target)
+        return row_margins.reshape(self.n_samples, -1)
 
     def counts(self) -> Counts:
+        """Sums over the rows, with a single device synchronization."""
         rows = self.rows
         n_valid = rows.valid.sum()
-        sums = (
-            n_valid,
-            rows.won.sum(),
-            n_valid if rows.weight is None else rows.weight.sum(),
-            rows.weighted().detach().sum(),
-        )
-        return Counts(*torch.stack([x.double() for x in sums]).tolist())  # one wait for the device
+        mass = n_valid if rows.weight is None else rows.weight.sum()
+        sums = (n_valid, rows.won.sum(), mass, rows.weighted().detach().sum())
+        return Counts(*torch.stack([value.double() for value in sums]).tolist())
 
 
-class Pass(NamedTuple):
-    """A batch that was looked at, and the part of it that fights (None where nobody does)."""
+class StepResult(NamedTuple):
+    """The forward pass of a batch, before its backward pass."""
 
-    seen: Look
-    fighting: Look | None
-    form: str  # of skipping
-    seconds: float | None  # the look took, where it was measured
+    full: ForwardResult  # of all samples
+    active: ForwardResult | None  # what the backward pass starts from; None where it is skipped
+    form: str  # the form of skipping that was used
+    seconds: float | None  # of the forward pass, where it was measured
+
+
+Forward = Callable[[Any], ForwardResult]
 
 
 def has_batch_norm(model: nn.Module) -> bool:
@@ -90,130 +88,143 @@ def has_batch_norm(model: nn.Module) -> bool:
 
 
 class Skipper:
-    """Runs batches through a model, skipping the backward of what is won.
+    """Runs the forward and backward passes of batches and skips the backward pass of won samples.
 
-    - ``"off"``: every batch has a full backward.
-    - ``"micro"``: a batch with nothing active has none.
-    - ``"rows"``: one forward, and a backward on the surviving samples only (``compact``).
-    - ``"two-pass"``: score the batch without gradients in eval mode, then forward and backward the survivors only. For models
-      that ``rows`` cannot help. Dropout draws differ from those of one forward over the whole batch, so it is exact for what
-      it keeps, but not the same random run; with BatchNorm in training mode it is refused.
-    - ``"auto"``: whichever is quickest by the costs measured on this model and the share won of late; a full backward where none
-      pays. The clock decides, so two runs agree to rounding, not to the bit.
+    - ``"off"``: every batch has a full backward pass.
+    - ``"micro"``: a batch without an active row has no backward pass.
+    - ``"rows"``: one forward pass, and a backward pass on the active samples (``compact``).
+    - ``"two-pass"``: score the batch without gradients in eval mode, then run forward and backward passes on
+      the active samples. For models where ``rows`` does not help. Dropout draws other numbers than in one
+      forward pass over the batch. Models with BatchNorm are refused.
+    - ``"auto"``: the fastest form, by the measured costs of this model and the recent share of won samples.
+      The clock decides, so two runs agree to rounding only.
 
-    Parameters that an ordinary backward would have reached get zeros, not None, where everything was won.
+    Parameters that a full backward pass would have reached get zeros, not None, where it is skipped.
+
+    Args:
+        model: The model whose backward passes are skipped.
+        mode: One of the forms above.
+
+    Raises:
+        ValueError: For an unknown mode, or ``"two-pass"`` with BatchNorm.
     """
 
     def __init__(self, model: nn.Module, mode: str = "rows") -> None:
         if mode not in MODES:
             raise ValueError(f"skip must be one of {', '.join(MODES)}; got {mode!r}")
-        coupled = has_batch_norm(model)
-        if mode == "two-pass" and coupled:
+        batch_norm = has_batch_norm(model)
+        if mode == "two-pass" and batch_norm:
             raise ValueError(
-                'two-pass skipping would normalise the survivors by themselves in BatchNorm; use skip="rows" or "micro"'
+                "two-pass skipping would compute the statistics of BatchNorm from active samples alone;"
+                ' use skip="rows" or "micro"'
             )
-        self.model, self.mode = model, mode
+        self.model = model
+        self.mode = mode
         self.compaction = compact(model) if mode in ("rows", "auto") else None
-        self.costs = Costs(two_pass=not coupled) if mode == "auto" else None
-        self.n_passes = 0
-        self._reached: list[Tensor] | None = None
-        self._hooked = False
-        self._sparse = any(
-            getattr(module, "sparse", False) is True for module in model.modules()
-        )  # zeros would be dense ones
+        self.costs = Costs(two_pass=not batch_norm) if mode == "auto" else None
+        self.n_batches = 0
+        self._reached: list[Tensor] | None = None  # parameters that a backward pass reaches
+        self._hooked = False  # the backward pass calls hooks, so it has to run
+        # the zeros that stand for a skipped backward pass would be dense
+        self._sparse = any(getattr(module, "sparse", False) is True for module in model.modules())
         self._device = next((parameter.device.type for parameter in model.parameters()), "cpu")
 
     def close(self) -> None:
-        """Give the model back as it was."""
+        """Remove the hooks from the model."""
         if self.compaction is not None:
             self.compaction.remove()
 
-    def look(self, look: Callable[[Any], Look], batch: Any, cut: Callable[[Any, Tensor], Any]) -> Pass:
-        """The forward. ``look`` runs model and loss on a batch; ``cut`` takes the samples of the given indices out of one."""
-        self.n_passes += 1
+    def forward(self, compute: Forward, batch: Any, select: Callable[[Any, Tensor], Any]) -> StepResult:
+        """Run the forward pass of a batch.
+
+        Args:
+            compute: Runs the model and the loss on a batch.
+            batch: Anything that ``compute`` and ``select`` accept.
+            select: Takes the samples with the given positions out of a batch.
+        """
+        self.n_batches += 1
         form = self.mode if self.costs is None else self.costs.choose()
         if self.compaction is not None:
             self.compaction.gate.open = form == "rows"
-        started = self._clock()
+        start = self._clock()
         if form == "two-pass":
-            seen = self.score(look, batch)
-            lost = seen.lost().nonzero().squeeze(1)
-            fighting = look(cut(batch, lost)) if len(lost) else look(batch) if self._sparse else None
-            if fighting is None and (self._reached is None or self._hooked):
-                self._look_behind(self._quietly(look, batch))
-                fighting = look(batch) if self._hooked else None
+            full, active = self._two_pass(compute, batch, select)
         else:
-            seen = look(batch)
-            won = self.mode != "off" and not self._sparse and not bool(seen.rows.active.any())
-            if won:
-                self._look_behind(seen)
-            fighting = None if won and not self._hooked else seen
-        finished = self._clock()
-        done = Pass(seen, fighting, form, finished - started if started and finished else None)
+            full = active = compute(batch)
+            if self.mode != "off" and not self._sparse and not bool(full.rows.active.any()):
+                self._find_reached(full)
+                active = full if self._hooked else None
+        end = self._clock()
         if self.costs is not None:
-            self.costs.saw(float(seen.lost().float().mean()))
-        return done
+            self.costs.add_share(_active_share(full))
+        return StepResult(full, active, form, end - start if start and end else None)
 
-    def score(self, look: Callable[[Any], Look], batch: Any) -> Look:
-        """A look without gradients, dropout off."""
+    def score(self, compute: Forward, batch: Any) -> ForwardResult:
+        """Run a forward pass without gradients, in eval mode."""
         with torch.no_grad():
-            return self._quietly(look, batch)
+            return self._in_eval_mode(compute, batch)
 
-    def _quietly(self, look: Callable[[Any], Look], batch: Any) -> Look:
-        """A look in eval mode: no random numbers are drawn, no statistics kept."""
-        training = [module for module in self.model.modules() if module.training]
-        self.model.eval()
-        try:
-            return look(batch)
-        finally:
-            for module in training:
-                module.training = True
+    def backward(
+        self, step: StepResult, scale: float, backward: Callable[[Tensor], Any] = Tensor.backward
+    ) -> int:
+        """Compute the gradients of ``scale`` times the sum of the losses.
 
-    def backward(self, done: Pass, scale: float, backward: Callable[[Tensor], Any] = Tensor.backward) -> int:
-        """Gradients of ``scale`` times the sum of the batch's losses. Returns how many samples it was run for."""
-        if done.fighting is None:
-            self._zeros()
+        Returns:
+            The number of samples that the backward pass covered.
+        """
+        if step.active is None:
+            for leaf in self._reached or ():
+                if leaf.grad is None:
+                    leaf.grad = torch.zeros_like(leaf)
             return 0
         if self.costs is not None and self.compaction is not None:
             self.compaction.gate.min_dropped = self.costs.min_dropped()
         stats = SkipStats() if self.compaction is None else self.compaction.stats
         n_walks, n_samples = stats.n_walks, stats.n_samples_backward
-        started = self._clock()
-        backward(done.fighting.rows.sum() * scale)
-        finished = self._clock()
-        if self.costs is not None and done.seconds is not None and started and finished:
-            self._learn(done, finished - started, stats.n_walks > n_walks)
-        return stats.n_samples_backward - n_samples or done.fighting.n_samples
+        start = self._clock()
+        backward(step.active.rows.sum() * scale)
+        end = self._clock()
+        if self.costs is not None and step.seconds is not None and start and end:
+            share = _active_share(step.full)
+            self.costs.add(step.form, step.seconds, end - start, share, walked=stats.n_walks > n_walks)
+        return stats.n_samples_backward - n_samples or step.active.n_samples
 
-    def _learn(self, done: Pass, seconds: float, walked: bool) -> None:
-        assert self.costs is not None
-        assert done.seconds is not None
-        kept = float(done.seen.lost().float().mean())
-        if done.form == "two-pass":
-            self.costs.two(done.seconds + seconds, kept)
-            return
-        self.costs.forward(done.seconds)
-        if walked:
-            self.costs.walk(seconds, kept)
-        else:
-            self.costs.backward(seconds)
+    def _two_pass(
+        self, compute: Forward, batch: Any, select: Callable[[Any, Tensor], Any]
+    ) -> tuple[ForwardResult, ForwardResult | None]:
+        full = self.score(compute, batch)
+        samples = full.active_samples().nonzero().squeeze(1)
+        if len(samples):
+            return full, compute(select(batch, samples))
+        if self._sparse:
+            return full, compute(batch)
+        if self._reached is None or self._hooked:
+            self._find_reached(self._in_eval_mode(compute, batch))
+        return full, compute(batch) if self._hooked else None
 
-    def _look_behind(self, won: Look) -> None:
-        """Find the parameters that the backward of a won batch reaches, and whether it calls hooks: then it has to run."""
+    def _in_eval_mode(self, compute: Forward, batch: Any) -> ForwardResult:
+        """In eval mode no random numbers are drawn and no statistics are updated."""
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+        try:
+            return compute(batch)
+        finally:
+            for module in training:
+                module.training = True
+
+    def _find_reached(self, won: ForwardResult) -> None:
         self._reached, self._hooked = leaves_behind(won.rows.value)
 
-    def _zeros(self) -> None:
-        """What the backward of a won batch leaves behind."""
-        for leaf in self._reached or ():
-            if leaf.grad is None:
-                leaf.grad = torch.zeros_like(leaf)
-
     def _clock(self) -> float | None:
-        """Seconds, once the device is done; None where asking would cost and it is not the time to."""
+        """Seconds after synchronizing the device; None where no measurement is due."""
         if self.costs is None:
             return None
         if self._device != "cpu":
-            if self.n_passes > MEASURED_EVERY and self.n_passes % MEASURED_EVERY:
+            if self.n_batches > MEASURE_EVERY and self.n_batches % MEASURE_EVERY:
                 return None
             torch.get_device_module(self._device).synchronize()
         return time.perf_counter()
+
+
+def _active_share(result: ForwardResult) -> float:
+    return float(result.active_samples().float().mean())

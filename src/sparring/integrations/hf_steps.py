@@ -1,51 +1,63 @@
-"""Windows as the Trainer sees them: one batch that counts for several steps."""
+"""The steps of a Trainer whose windows count for several of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from sparring.integrations.corner import Part
+from sparring.training.presets import RunParts
 
 if TYPE_CHECKING:
     from sparring.integrations.hf import SparringMixin
 
-UNSTEPPED = ("ReduceLROnPlateau", "GreedyLR")  # schedules that the Trainer steps at evaluations
+REFUSED = ("DEEPSPEED", "FSDP", "MEGATRON_LM", "XLA", "DataParallel")
+STEPPED_AT_EVALUATIONS = ("ReduceLROnPlateau", "GreedyLR")  # schedules that the Trainer does not step itself
 
 
-class Window(dict[str, torch.Tensor]):
-    """A window's parts. As a dict it holds what the Trainer counts, floating-point operations and tokens, of all of them together."""
+def check_arguments(args: TrainingArguments, parts: RunParts, distributed_type: str) -> None:
+    """Raise ValueError for TrainingArguments that exclude the settings of a SparringTrainer."""
+    if parts.accumulation is not None and parts.accumulation.decide != "previous":
+        raise ValueError(
+            "the Trainer fetches a window before the forward pass of its first batch; use"
+            ' AdaptiveAccumulation(decide="previous")'
+        )
+    if args.label_smoothing_factor:
+        raise ValueError(
+            'label_smoothing_factor would be a second loss; use loss="label-smoothing", or set it to 0'
+        )
+    kind = "DataParallel" if args.n_gpu > 1 else distributed_type
+    if kind in REFUSED:
+        raise ValueError(
+            f"{kind} keeps gradients where skipping and AS-Speed cannot reach them; use DDP (torchrun,"
+            " accelerate launch), or a plain Trainer with compute_loss_func=loss_func(…)"
+        )
+    windowed = parts.accumulation is not None or parts.scorecard is not None
+    if windowed and args.gradient_accumulation_steps > 1:
+        raise ValueError(
+            f"gradient_accumulation_steps={args.gradient_accumulation_steps} conflicts with AS-Speed and"
+            " resting; leave it at 1 (accumulation=… is the most batches of a step)"
+        )
 
-    def __init__(self, parts: Sequence[Part], counted: Sequence[str]) -> None:
-        self.parts = list(parts)
-        batches = [part.batch for part in self.parts if isinstance(part.batch, Mapping)]
-        for name in counted:
-            found = [batch[name].flatten() for batch in batches if isinstance(batch.get(name), torch.Tensor)]
-            if found:
-                self[name] = torch.cat(found)
 
-
-class Steps(TrainerCallback):
-    """Counts the steps a window stands for: ``advance`` planned batches instead of one."""
+class StepCounter(TrainerCallback):
+    """Counts the steps of a window: ``advance`` planned batches instead of one."""
 
     def __init__(self, trainer: SparringMixin) -> None:
         self.trainer = trainer
-        self.n_planned: int | None = None  # of an epoch
+        self.n_planned: int | None = None  # planned batches of an epoch
         self.begin()
 
     def begin(self) -> None:
-        """Before the first step of a run, or of what is left of one."""
+        """Prepare for the first step of a run, or of the rest of one."""
         self.advance = 1
-        totals = {} if self.trainer.corner is None else self.trainer.corner.counts()
-        self.before = {name: totals.get(name, 0.0) for name in ("n_rows", "n_won")}  # at the last log
+        engine = self.trainer.engine
+        self.logged = {} if engine is None else engine.totals()  # at the last log
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        state.global_step += self.advance - 1  # the Trainer adds the one
+        state.global_step += self.advance - 1  # the Trainer adds 1
 
     def on_step_end(
         self,
@@ -56,39 +68,38 @@ class Steps(TrainerCallback):
         **_: Any,
     ) -> TrainerControl:
         trainer = self.trainer
-        if (
-            type(lr_scheduler).__name__ not in UNSTEPPED
-            and not trainer.accelerator.optimizer_step_was_skipped
-        ):
+        stepped = type(lr_scheduler).__name__ not in STEPPED_AT_EVALUATIONS
+        if stepped and not trainer.accelerator.optimizer_step_was_skipped:
             for _step in range(self.advance - 1):
                 lr_scheduler.step()
-        assert trainer.corner is not None
-        trainer.corner.follow(self.advance)
+        assert trainer.engine is not None
+        trainer.engine.follow(self.advance)
         if self.n_planned is not None:
             state.epoch = state.global_step / self.n_planned
         if args.logging_strategy == "steps" and self._crossed(state, state.logging_steps):
             control.should_log = True
-        if (
-            args.eval_strategy == "steps"
-            and self._crossed(state, state.eval_steps)
-            and args.eval_delay <= state.global_step
-        ):
+        evaluates = args.eval_strategy == "steps" and args.eval_delay <= state.global_step
+        if evaluates and self._crossed(state, state.eval_steps):
             control.should_evaluate = True
         if args.save_strategy == "steps" and self._crossed(state, state.save_steps):
             control.should_save = True
         return control
 
     def _crossed(self, state: TrainerState, every: int) -> bool:
-        """Whether a multiple was reached or passed; the Trainer's own look sees only those that are hit."""
+        """Whether a multiple was reached or passed. The Trainer itself notices only those it reaches."""
         return every > 0 and state.global_step // every > (state.global_step - self.advance) // every
 
-    def figures(self) -> dict[str, float]:
-        """For the Trainer's log: the share won since the last one, δ and accumulation of now, and samples since training began."""
-        corner = self.trainer.corner
-        assert corner is not None
-        counts, delta = corner.counts(), corner.delta()
-        n_rows, n_won = (counts[name] - self.before[name] for name in ("n_rows", "n_won"))
-        self.before = {name: counts[name] for name in self.before}
-        found = {"won_share": n_won / n_rows if n_rows else 0.0, "accumulation": float(corner.n_micro)}
-        found |= {"samples_forward": counts["n_forward"], "samples_backward": counts["n_backward"]}
-        return found if delta is None else found | {"delta": delta}
+    def log_entry(self) -> dict[str, float]:
+        """The won share since the last log, the current accumulation and δ, and all samples so far."""
+        engine = self.trainer.engine
+        assert engine is not None
+        totals = engine.totals()
+        n_rows, n_won = (totals[name] - self.logged.get(name, 0.0) for name in ("n_rows", "n_won"))
+        self.logged = totals
+        entry = {
+            "won_share": n_won / n_rows if n_rows else 0.0,
+            "accumulation": float(self.trainer.n_micro),
+            "samples_forward": totals["n_forward"],
+            "samples_backward": totals["n_backward"],
+        }
+        return entry if engine.delta is None else {**entry, "delta": engine.delta}

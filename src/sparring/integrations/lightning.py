@@ -1,6 +1,6 @@
-"""Lightning: a module that takes its own steps, or a callback beside an automatic one.
+"""Lightning: a module with manual optimization, or a callback for a module with automatic optimization.
 
-``SparringModule`` optimizes by hand, so AS-Speed, skipping and resting are exact: a window's gradient is that of the mean over its rows.
+`SparringModule` optimizes manually, so AS-Speed, skipping and resting are exact:
 
     class Classifier(SparringModule, lightning.LightningModule):
         def __init__(self):
@@ -9,26 +9,28 @@
         def forward(self, x): return self.net(x)
         def configure_optimizers(self): …
 
-``SparringCallback`` is for a module that stays as it is: it skips the backward of what is won, moves δ and logs; accumulation grows only
-where Lightning's windows end anyway.
+`SparringCallback` leaves the module as it is: it skips the backward pass of won samples, moves δ and logs.
+Accumulation grows only where Lightning's windows end anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from sparring.integrations.corner import Corner, part_of
 from sparring.integrations.lightning_callback import REFUSED, SparringCallback
-from sparring.integrations.loaders import Rounds, Slots
 from sparring.integrations.settings import Settings
 from sparring.losses import Loss
 from sparring.training import batches, checkpoint
 from sparring.training.accumulation import ConstantAccumulation
+from sparring.training.batches import Batch
+from sparring.training.engine import Engine
+from sparring.training.sampler import RestingLoader
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -36,33 +38,83 @@ if TYPE_CHECKING:
 __all__ = ["SparringCallback", "SparringModule"]
 
 
-class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ignore[misc]
-    """A mixin for a LightningModule: it has the ``training_step``. Settings are those of ``SparringTrainer`` (``loss``, ``delta``,
-    ``delta_warmup``, ``speed``, ``skip``, ``rest``, ``accumulation``, ``lam``) and ``max_grad_norm``, since Lightning leaves clipping to
-    modules that optimize by hand.
+class FixedLengthLoader:
+    """The epochs of a `RestingLoader` in as many items as an epoch has planned batches: lists of batches.
 
-    Learning-rate schedules with ``interval="step"`` go by batches, whatever the accumulation, so they end where
-    ``trainer.estimated_stepping_batches`` says; ``trainer.global_step`` counts updates. To let samples rest, return
-    ``self.resting(dataset, batch_size)`` from ``train_dataloader``.
+    For trainers that count items. A list may be empty.
+    """
+
+    def __init__(self, loader: RestingLoader) -> None:
+        self.loader = loader
+        self.n_done = 0  # items of this epoch that were trained on
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        n_items = self.n_done = self.n_done % len(self)
+        if n_items and self.loader.finished:  # restored after the last batch of an epoch
+            yield from ([] for _ in range(n_items, len(self)))
+            return
+        item: list[Batch] = []
+        for batch in self.loader:
+            item.append(batch)
+            while n_items < batch.n_done:
+                yield item
+                item = []
+                n_items += 1
+
+    def add_done(self, item: list[Batch]) -> None:
+        """Count an item that was trained on."""
+        self.n_done += 1
+        self.loader.position += len(item)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self.loader.state_dict(), "n_done": self.n_done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict(state)
+        self.n_done = state["n_done"]
+
+
+class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ignore[misc]
+    """A mixin for a LightningModule that brings the ``training_step``.
+
+    Learning-rate schedules with ``interval="step"`` count batches, whatever the accumulation, so they end
+    where ``trainer.estimated_stepping_batches`` says. ``trainer.global_step`` counts updates. To let
+    samples rest, return ``self.resting(dataset, batch_size)`` from ``train_dataloader``.
+
+    Args:
+        loss, delta, delta_warmup, speed, skip, rest, accumulation, lam: As those of `SparringTrainer`.
+        max_grad_norm: Clips gradients, which Lightning does not do under manual optimization.
+        args, keywords: Of the LightningModule.
+
+    Raises:
+        ValueError: For settings out of their range.
+        TypeError: For a loss of another library.
     """
 
     objective: Loss
 
     def __init__(self, *args: Any, max_grad_norm: float | None = None, **keywords: Any) -> None:
-        settings, rest = Settings.split(keywords)
-        super().__init__(*args, **rest)
+        settings, others = Settings.split(keywords)
+        super().__init__(*args, **others)
         self.automatic_optimization = False
-        self.settings, self.max_grad_norm = settings, max_grad_norm
-        self.__dict__["objective"] = settings.objective(
-            self
-        )  # no submodule: its state goes with ours, once δ's schedule is known
-        self._corner: Corner | None = None
-        self._slots: Slots | None = None
-        self._left_off: Any = None  # of a checkpoint
+        self.settings = settings
+        self.max_grad_norm = max_grad_norm
+        self._resolve()
+        self.engine: Engine | None = None
+        self._loader: FixedLengthLoader | None = None
+        self._saved: Any = None  # the states of all processes in a checkpoint
         self._n_waiting = 0  # batches since the last step
 
+    def _resolve(self) -> None:
+        self._parts = self.settings.resolve(self)
+        # not as a submodule: its state is saved with the engine's
+        self.__dict__["objective"] = self._parts.loss
+
     def logits_and_targets(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-        """Of a batch, as our losses take them. Override it for batches other than dicts with labels and tuples that end in targets."""
+        """Logits and targets of a batch. Override it for batches that `batches.forward` does not accept."""
         return batches.forward(model, batch)
 
     def resting(
@@ -72,166 +124,171 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         *,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         **loading: Any,
-    ) -> Slots:
-        """The loader of an epoch's samples without those who rest. Calling it is enough: ``rest=True`` goes without saying.
+    ) -> FixedLengthLoader:
+        """A loader that leaves out the samples that rest. It implies ``rest=True``.
+
+        Args:
+            dataset: A map-style data set.
+            batch_size: Samples of a batch on each process.
+            collate_fn: Makes a batch of a list of samples.
+            loading: Further arguments: ``lengths``, ``shuffle``, ``seed``, and those of a ``DataLoader``.
 
         Raises:
-            ValueError: with ``rest=False``, which says the opposite.
+            ValueError: With ``rest=False``.
         """
-        settings = self.settings
-        if settings.rest is None:
-            settings = replace(settings, rest=True)
-        card = settings.card(len(dataset), self)
+        settings = replace(self.settings, rest=True) if self.settings.rest is None else self.settings
+        card = settings.resolve(self, len(dataset)).scorecard
         if card is None:
             raise ValueError(
-                "rest=False says that nobody rests; leave it out, or return a DataLoader from train_dataloader"
+                "rest=False excludes resting; leave it out, or return a DataLoader from train_dataloader"
             )
         card.check_for(len(dataset), self)
         card.forget()
-        self._card = card
-        self._slots = Slots(Rounds(dataset, card, batch_size, collate=collate_fn, **loading))
-        return self._slots
+        order = {name: loading.pop(name) for name in ("lengths", "shuffle", "seed") if name in loading}
+        loader = RestingLoader(dataset, card, batch_size, collate_fn, loading=loading, **order)
+        self._loader = FixedLengthLoader(loader)
+        return self._loader
 
     # ------------------------------------------------------------ a run
 
     def on_fit_start(self) -> None:
         if (name := type(self.trainer.strategy).__name__) in REFUSED:
             raise ValueError(
-                f"{name} keeps gradients where skipping and AS-Speed cannot reach them; use strategy='ddp', or one device"
+                f"{name} keeps gradients where skipping and AS-Speed cannot reach them; use"
+                " strategy='ddp', or one device"
             )
         super().on_fit_start()
 
     def on_train_start(self) -> None:
-        slots = self._slots
-        if self.settings.rests(self) and slots is None:
+        if self.engine is not None:
+            self.engine.close()  # after a fit that ended with an error
+        self._resolve()
+        loader = None if self._loader is None else self._loader.loader
+        if self._parts.scorecard is not None and loader is None:
             raise ValueError(
                 "to let samples rest, return self.resting(dataset, batch_size) from train_dataloader"
             )
-        if self._corner is not None:
-            self._corner.remove()  # of a fit that ended with an error
-        self.__dict__["objective"] = self.settings.objective(self)
-        windows = self.settings.windows() or ConstantAccumulation()
         if self.settings.delta_warmup:
-            self.settings.warm(self.objective, int(self.trainer.estimated_stepping_batches))
-        windows.reset()
-        corner = self._corner = Corner(
-            self, self.objective, self.logits_and_targets, engine=_Backward(self), device=self.device, windows=windows,
-            skip=self.settings.skipping(), scorecard=None if slots is None else self._card,
-            collate=None if slots is None else slots.rounds.collate.collate,
-        )  # fmt: skip
-        if slots is not None:
-            corner.samples, corner.batch_size = slots.rounds.samples, slots.rounds.sampler.batch_size
-        left_off, self._left_off, self._n_waiting = self._left_off, None, 0
-        if left_off is not None and self.trainer.ckpt_path:  # not where only the weights were loaded
-            self._go_on(corner, left_off)
+            self.settings.warm_up(self.objective, int(self.trainer.estimated_stepping_batches))
+        accumulation = self._parts.accumulation or ConstantAccumulation()
+        accumulation.reset()
+        self.engine = Engine(
+            self,
+            self.objective,
+            self.logits_and_targets,
+            skip=self._parts.skip,
+            accumulation=accumulation,
+            scorecard=None if loader is None else loader.sampler.scorecard,
+            loader=loader,
+            device=self.device,
+            backward=self._backward,
+        )
+        self._n_waiting = 0
+        if self._saved is not None and self.trainer.ckpt_path:  # not where only the weights were loaded
+            self._restore(self.engine, self._saved)
+        self._saved = None
         super().on_train_start()
 
     def on_train_end(self) -> None:
-        if self._corner is not None:
-            self._corner.remove()
+        if self.engine is not None:
+            self.engine.close()
         super().on_train_end()
 
+    def _backward(self, loss: Tensor) -> None:
+        """The engine sums gradients over processes at the end of a window, so DDP must not."""
+        strategy: Any = self.trainer.strategy
+        blocks = hasattr(strategy, "block_backward_sync")
+        with strategy.block_backward_sync() if blocks else nullcontext():
+            self.manual_backward(loss)
+
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        corner, trainer = self._corner, self.trainer
-        if corner is None:
+        engine = self.engine
+        if engine is None:
             raise ValueError(
-                "SparringModule prepares a run in on_train_start; one of your own must call super().on_train_start()"
+                "SparringModule prepares a run in on_train_start; an override must call super()'s"
             )
-        if self._slots is None:
-            corner.fight([part_of(batch)])
-        else:
-            corner.fight(batch)
-            self._slots.trained(batch)
+        engine.train_window([Batch.of(batch)] if self._loader is None else batch)
+        if self._loader is not None:
+            self._loader.add_done(batch)
         self._n_waiting += 1
-        if corner.windows.should_step or trainer.is_last_batch:
-            self._step(corner, batch_idx)
+        if engine.accumulation.should_step or self.trainer.is_last_batch:
+            self._step(engine, batch_idx)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
-        """Gradients are unscaled by now."""
+        """Clip the gradients, which are unscaled by now."""
         if self.max_grad_norm is not None:
             self.clip_gradients(
                 optimizer, gradient_clip_val=self.max_grad_norm, gradient_clip_algorithm="norm"
             )
         super().on_before_optimizer_step(optimizer)
 
-    def _step(self, corner: Corner, batch_idx: int) -> None:
+    def _step(self, engine: Engine, batch_idx: int) -> None:
         optimizer: Any = self.optimizers()
         if isinstance(optimizer, list):
             raise ValueError(
                 f"SparringModule steps one optimizer; configure_optimizers returned {len(optimizer)}"
             )
-        loss = corner.close()
-        if any(parameter.grad is not None for parameter in self.parameters()):  # somebody fought
+        window = engine.close_window()
+        if any(parameter.grad is not None for parameter in self.parameters()):
             optimizer.step()
         optimizer.zero_grad()
-        waiting, self._n_waiting = self._n_waiting, 0
-        corner.follow(waiting)
+        n_waiting, self._n_waiting = self._n_waiting, 0
+        engine.follow(n_waiting)
         for config in self.trainer.lr_scheduler_configs:
             if config.interval == "step" and not isinstance(config.scheduler, ReduceLROnPlateau):
-                for n_done in range(batch_idx + 2 - waiting, batch_idx + 2):
+                for n_done in range(batch_idx + 2 - n_waiting, batch_idx + 2):
                     if n_done % config.frequency == 0:
                         config.scheduler.step()
-        delta = corner.delta()
-        found = {"train_loss": loss, "won_share": corner.won_share, "accumulation": float(corner.n_micro)}
-        found |= {"samples_backward": float(corner.counts()["n_backward"])} | (
-            {} if delta is None else {"delta": delta}
-        )
-        self.log_dict(found, on_step=True, on_epoch=False)
+        entry = {
+            "train_loss": window.loss,
+            "won_share": window.won_share,
+            "accumulation": float(window.accumulation),
+            "samples_backward": engine.totals()["n_backward"],
+        }
+        if engine.delta is not None:
+            entry["delta"] = engine.delta
+        self.log_dict(entry, on_step=True, on_epoch=False)
 
     def on_train_epoch_end(self) -> None:
         for config in self.trainer.lr_scheduler_configs:
-            if config.interval != "epoch" or (self.current_epoch + 1) % config.frequency:
-                continue
-            if isinstance(config.scheduler, ReduceLROnPlateau):
-                config.scheduler.step(self.trainer.callback_metrics[config.monitor])
-            else:
-                config.scheduler.step()
+            if config.interval == "epoch" and (self.current_epoch + 1) % config.frequency == 0:
+                plateau = isinstance(config.scheduler, ReduceLROnPlateau)
+                config.scheduler.step(*[self.trainer.callback_metrics[config.monitor]] if plateau else [])
         super().on_train_epoch_end()
 
     # ------------------------------------------------------------ checkpoints
 
     def on_save_checkpoint(self, checkpoint_: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint_)
-        if (corner := self._corner) is None:
+        if self.engine is None:
             return
-        own = {"corner": corner.state_dict(), "random": checkpoint.random_state(), "waiting": self._n_waiting}
-        own["slots"] = None if self._slots is None else self._slots.state_dict()
-        if self._n_waiting:  # in the middle of a window
-            own["gradients"] = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
-        checkpoint_["sparring"] = corner.replicas.gather(own)
+        state = {
+            "engine": self.engine.state_dict(),
+            "random": checkpoint.random_state(),
+            "waiting": self._n_waiting,
+            "loader": None if self._loader is None else self._loader.state_dict(),
+        }
+        if self._n_waiting:  # inside of a window
+            state["gradients"] = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
+        checkpoint_["sparring"] = self.engine.replicas.gather(state)
 
     def on_load_checkpoint(self, checkpoint_: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint_)
-        self._left_off = checkpoint_.get("sparring")
+        self._saved = checkpoint_.get("sparring")
 
-    def _go_on(self, corner: Corner, everybody: Any) -> None:
-        if len(everybody) != corner.replicas.size:
+    def _restore(self, engine: Engine, states: Any) -> None:
+        if len(states) != engine.replicas.size:
             raise ValueError(
-                f"the checkpoint is of {len(everybody)} process(es), this run has {corner.replicas.size}"
+                f"the checkpoint is of {len(states)} processes, this run has {engine.replicas.size}"
             )
-        own = everybody[corner.replicas.rank]
-        corner.load_state_dict(own["corner"])
-        self._n_waiting = own["waiting"]
+        state = states[engine.replicas.rank]
+        engine.load_state_dict(state["engine"])
+        self._n_waiting = state["waiting"]
         for name, parameter in self.named_parameters():
-            if name in own.get("gradients", {}):
-                parameter.grad = own["gradients"][name].to(parameter.device)
-        checkpoint.set_random_state(own["random"])
-        if self._slots is not None:
-            self._slots.load_state_dict(own["slots"])
+            if name in state.get("gradients", {}):
+                parameter.grad = state["gradients"][name].to(parameter.device)
+        checkpoint.set_random_state(state["random"])
+        if self._loader is not None:
+            self._loader.load_state_dict(state["loader"])
         elif (fetcher := getattr(self.trainer.fit_loop, "_data_fetcher", None)) is not None:
-            iter(fetcher)  # a loader draws a seed when it begins: from the random numbers there were
-
-
-class _Backward:
-    """What a Corner needs of an Accelerator, for a module: nothing is summed over processes until the window is over."""
-
-    def __init__(self, module: Any) -> None:
-        self.module = module
-
-    def backward(self, loss: Tensor) -> None:
-        strategy = self.module.trainer.strategy
-        if hasattr(strategy, "block_backward_sync"):
-            with strategy.block_backward_sync():
-                self.module.manual_backward(loss)
-        else:
-            self.module.manual_backward(loss)
+            iter(fetcher)  # a DataLoader draws a seed when it begins: from the restored generators

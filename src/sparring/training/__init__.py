@@ -1,18 +1,18 @@
-"""Training that does not pay for what is won: AS-Speed, exact backward skipping, and samples that rest.
+"""Training without the cost of won samples: adaptive accumulation, backward skipping and resting samples.
 
-``loop`` (on Accelerate) is imported by itself: ``from sparring.training.loop import train``.
+Import the training loop, which needs Accelerate, by itself: ``from sparring.training.loop import train``.
 """
 
 from sparring.backward import skipper as skip
 from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.divergence import DivergenceError
 from sparring.training.sampler import Indexed, RevisitSampler
-from sparring.training.scorecard import CHECK, FIGHT, REST, Scorecard
+from sparring.training.scorecard import CHECK, REST, TRAIN, Scorecard
 
 __all__ = [
     "CHECK",
-    "FIGHT",
     "REST",
+    "TRAIN",
     "AdaptiveAccumulation",
     "ConstantAccumulation",
     "DivergenceError",

@@ -12,21 +12,26 @@ READINGS = ("previous", "first")
 
 
 class AdaptiveAccumulation:
-    r"""How many micro-batches make one optimizer step.
+    r"""The number of micro-batches in one optimizer step.
 
         steps = λ · N_all / (N_all − N_masked)                               (Eq. 19)
 
-    rounded, with the paper's three restrictions: it never falls, grows by at most 1 from window to window, and stays within
-    ``max_steps``. N_masked counts won rows and N_all valid ones: ignored rows (padding) are in neither. With every row won
-    it grows as far as it may; with no valid row it stays.
+    rounded, with the paper's three restrictions: it never falls, grows by at most 1 from window to window,
+    and stays within ``max_steps``. N_masked counts won rows and N_all valid rows; ignored rows (padding) are
+    in neither. If every row is won it grows as far as it may; without a valid row it stays.
 
-    ``decide="previous"`` (the default) takes the counts of the whole window before: the paper's text calls the number "a
-    prediction of the successive batches". It is known before the window begins, which is what several processes and
-    a Trainer need, and it rests on more rows. ``decide="first"`` takes those of a window's own first micro-batch, as
-    the authors' script does.
+    Each micro-batch runs its own backward pass, so memory does not grow with the window. The gradient of a
+    window is that of the mean over all its rows, whatever their number in each micro-batch.
 
-    Each micro-batch runs its own backward, so memory does not grow with the window, and the gradient of a window is that of the
-    mean over all its rows, whatever their number in each micro-batch and however short the last window:
+    Args:
+        lam: λ in Eq. 19.
+        max_steps: The largest number of micro-batches.
+        decide: ``"previous"`` takes the counts of the whole window before, "a prediction of the successive
+            batches" in the paper's words. It is known before the window begins, as a Trainer needs it.
+            ``"first"`` takes those of a window's first micro-batch, as the authors' script does.
+
+    Raises:
+        ValueError: For a setting out of its range.
 
     >>> accumulation = AdaptiveAccumulation(lam=1.0, max_steps=3)
     >>> for n_won in (0, 5, 7, 8, 8):                                # of 8 rows in each micro-batch
@@ -39,8 +44,7 @@ class AdaptiveAccumulation:
     >>> accumulation.steps, accumulation.n_micro, accumulation.close()
     (3, 1, 3.0)
 
-    Numbers only, no tensors: with rows in hand call ``add(rows)``, under several processes ``add(n_all=…, n_masked=…)`` with
-    the counts summed over them. ``close(model.parameters())`` multiplies the gradients by itself.
+    With several processes pass counts that are summed over them.
     """
 
     def __init__(self, lam: float = 0.5, max_steps: int = 5, *, decide: str = "previous") -> None:
@@ -52,28 +56,33 @@ class AdaptiveAccumulation:
         self.reset()
 
     def reset(self) -> None:
-        """Before a run: windows begin at their first length again."""
+        """Prepare for a run: start with the first window length."""
         self.steps = 1  # length of the current window
         self._open()
 
     def _open(self) -> None:
         self.n_micro = 0  # micro-batches in the current window so far
-        self.n_all = self.n_masked = 0  # their rows
-        self.mass = self.unit = (
-            0.0  # what the mean divides by: rows, or their class weights; unit: the first micro-batch's
-        )
+        self.n_all = self.n_masked = 0  # rows and won rows in the current window
+        self.mass = 0.0  # the divisor of the mean: rows, or the sum of their class weights
+        self.unit = 0.0  # the mass of the first micro-batch
 
     @property
     def should_step(self) -> bool:
-        """The window is full."""
+        """Whether the window is full."""
         return self.n_micro >= self.steps
 
     def add(
         self, rows: RowLosses | None = None, *, n_all: int = 0, n_masked: int = 0, mass: float | None = None
     ) -> float:
-        """One more micro-batch: its rows, or their counts. Returns what to multiply the *sum* of its losses by.
+        """Add a micro-batch: its rows, or their counts.
 
-        ``mass`` is the sum of the valid rows' class weights, where there are class weights.
+        Args:
+            rows: The losses of the micro-batch.
+            n_all, n_masked: Instead of ``rows``: the numbers of valid and of won rows.
+            mass: The sum of the valid rows' class weights, if there are class weights.
+
+        Returns:
+            The factor for the *sum* of the losses, before the backward pass.
         """
         if rows is not None:
             n_all, n_masked = int(rows.valid.sum()), int(rows.won.sum())
@@ -94,8 +103,12 @@ class AdaptiveAccumulation:
         return 1.0 / (self.unit * self.steps)
 
     def close(self, parameters: Iterable[Any] | None = None) -> float:
-        """End the window, full or not: before the optimizer step. Returns what the summed gradients are to be multiplied by to be
-        those of the mean (1 for an even, full window); given the parameters, it does so."""
+        """End the window, full or not, before the optimizer step.
+
+        Returns:
+            The factor that makes the summed gradients those of the mean: 1 for an even, full window. It is
+            applied to the gradients of ``parameters``.
+        """
         factor = self.unit * self.steps / self.mass if self.mass else 1.0
         if parameters is not None and factor != 1.0:
             for parameter in parameters:
@@ -107,7 +120,7 @@ class AdaptiveAccumulation:
         return factor
 
     def grown(self, n_all: int, n_masked: int) -> int:
-        """The length of the window after one of length ``steps``, by Eq. 19 and its restrictions."""
+        """The length of the next window, by Eq. 19 and its restrictions."""
         if n_all == 0:
             return self.steps
         active = n_all - n_masked
@@ -115,20 +128,20 @@ class AdaptiveAccumulation:
         return min(max(self.steps, min(wanted, self.steps + 1)), self.max_steps)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            name: getattr(self, name) for name in ("steps", "n_micro", "n_all", "n_masked", "mass", "unit")
-        }
+        names = ("steps", "n_micro", "n_all", "n_masked", "mass", "unit")
+        return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in self.state_dict():
             setattr(self, name, state[name])
 
     def __repr__(self) -> str:
-        return f"AdaptiveAccumulation(lam={self.lam}, max_steps={self.max_steps}, decide={self.decide!r}): steps={self.steps}"
+        settings = f"lam={self.lam}, max_steps={self.max_steps}, decide={self.decide!r}"
+        return f"AdaptiveAccumulation({settings}): steps={self.steps}"
 
 
 class ConstantAccumulation(AdaptiveAccumulation):
-    """Ordinary accumulation over a fixed number of micro-batches, with the same exact mean.
+    """Accumulation over a fixed number of micro-batches, with the same exact mean.
 
     >>> ConstantAccumulation(4).steps
     4

@@ -1,65 +1,83 @@
-"""What a loop needs to know about batches: the indices of their samples, a part of one, and how a model is called on one."""
+"""Batches: selecting samples from one, and passing one to a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import default_collate
 
-from sparring.training.sampler import Indexed
-
-Part = tuple[Any, Tensor]  # a batch, or some samples of one, and their indices
 LABELS = ("labels", "label", "target")
 
 
-class Paired(Indexed):
-    """Samples untouched, their indices beside them, for ``Collate``."""
+class Batch(NamedTuple):
+    """A batch and the indices of its samples."""
 
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self.dataset[index], index
+    data: Any  # None: every sample rests in this epoch
+    indices: Tensor  # of its samples in the data set
+    check: bool = False  # forward pass only
+    n_done: int = 0  # planned batches of the epoch that are consumed with it
+    last: bool = False  # of its epoch
 
+    @classmethod
+    def of(cls, data: Any) -> Batch:
+        """A batch of samples without an index in a data set."""
+        first = next((tensor for _, tensor in named_tensors(data)), None)
+        if first is None:
+            raise ValueError(
+                "a batch must hold tensors whose first dimension runs over its samples;"
+                f" got {type(data).__name__} without any"
+            )
+        return cls(data, torch.arange(len(first)))
 
-class Collate:
-    """Makes a batch of the samples as any collate function expects them, and keeps their indices beside it."""
-
-    def __init__(self, collate: Callable[[list[Any]], Any] | None) -> None:
-        self.collate = collate or default_collate
-
-    def __call__(self, pairs: list[tuple[Any, int]]) -> tuple[Any, Tensor]:
-        samples, indices = zip(*pairs, strict=True)
-        return self.collate(list(samples)), torch.tensor(indices)
-
-
-def cut(batch: Any, samples: Tensor, n: int) -> Any:
-    """The given samples of a batch of n: tensors and lists that run over its samples are cut, however deep; everything else stays."""
-    if isinstance(batch, Tensor):
-        return batch.index_select(0, samples.to(batch.device)) if batch.ndim and len(batch) == n else batch
-    if isinstance(batch, Mapping):
-        return {name: cut(value, samples, n) for name, value in batch.items()}
-    if (
-        isinstance(batch, list)
-        and len(batch) == n
-        and not any(isinstance(value, (Tensor, Mapping, list, tuple)) for value in batch)
-    ):
-        return [batch[i] for i in samples.tolist()]
-    if isinstance(batch, (list, tuple)):
-        return tuple(cut(value, samples, n) for value in batch)
-    return batch
+    def select(self, samples: Tensor) -> Batch:
+        """The samples at the given positions."""
+        data = select_samples(self.data, samples, len(self.indices))
+        return self._replace(data=data, indices=self.indices[samples])
 
 
-def cut_part(part: Part, samples: Tensor) -> Part:
-    batch, index = part
-    return cut(batch, samples, len(index)), index[samples]
+def named_tensors(data: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a batch that have dimensions, at any depth, with the key of the innermost dict."""
+    if isinstance(data, Tensor):
+        if data.ndim:
+            yield name, data
+    elif isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from named_tensors(value, str(key))
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            yield from named_tensors(value, name)
+
+
+def select_samples(data: Any, samples: Tensor, n_samples: int) -> Any:
+    """Select samples from every tensor and list of length ``n_samples`` in a batch; keep everything else."""
+    if isinstance(data, Tensor):
+        per_sample = data.ndim and len(data) == n_samples
+        return data.index_select(0, samples.to(data.device)) if per_sample else data
+    if isinstance(data, Mapping):
+        return {name: select_samples(value, samples, n_samples) for name, value in data.items()}
+    if not isinstance(data, (list, tuple)):
+        return data
+    nested = any(isinstance(value, (Tensor, Mapping, list, tuple)) for value in data)
+    if isinstance(data, list) and len(data) == n_samples and not nested:
+        return [data[i] for i in samples.tolist()]
+    return tuple(select_samples(value, samples, n_samples) for value in data)
 
 
 def forward(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-    """Logits and targets, as our losses take them. The default of ``loop.train``; give another for other batches.
+    """Run a model on a batch. The default ``forward`` of the training loop.
 
-    A dict goes to the model as keywords without its ``labels``, and comes back with classes last, as Hugging Face does; a
-    tuple's last element is the target, and classes come second, as in torch.
+    Args:
+        model: The model. batch: A dict, which is passed as keywords without its ``labels`` and whose logits
+        have classes last, as in
+            Hugging Face; or a tuple that ends in the target, whose logits have classes second, as in torch.
+
+    Returns:
+        Logits and targets, as the losses accept them.
+
+    Raises:
+        ValueError: For a dict without ``labels``, ``label`` or ``target``.
     """
     if not isinstance(batch, Mapping):
         *inputs, target = batch
@@ -67,31 +85,30 @@ def forward(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     name = next((name for name in LABELS if name in batch), None)
     if name is None:
         raise ValueError(
-            f"a batch of {', '.join(batch)} has none of {', '.join(LABELS)}; pass forward=, which returns logits and targets"
+            f"a batch of {', '.join(batch)} has none of {', '.join(LABELS)}; pass forward=, a function that"
+            " returns logits and targets"
         )
-    return class_second(
-        logits_of(model(**{key: value for key, value in batch.items() if key != name})), batch[name]
-    )
+    inputs_by_name = {key: value for key, value in batch.items() if key != name}
+    return class_second(logits_of(model(**inputs_by_name)), batch[name])
 
 
 def class_second(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits with classes last, as Hugging Face has them, the way our losses take them."""
-    return (logits.movedim(-1, 1) if logits.ndim > 2 and logits.ndim == target.ndim + 1 else logits), target
+    """Move the classes of token logits from the last dimension to the second one."""
+    tokens = logits.ndim > 2 and logits.ndim == target.ndim + 1
+    return (logits.movedim(-1, 1) if tokens else logits), target
 
 
 def logits_of(output: Any) -> Tensor:
-    """What a model returned, without what is around it."""
+    """The logits in a model's output: a tensor, ``output.logits``, ``output["logits"]`` or ``output[0]``."""
     if isinstance(output, Tensor):
         return output
-    logits = (
-        output.logits
-        if hasattr(output, "logits")
-        else output["logits"]
-        if isinstance(output, Mapping)
-        else output[0]
-    )
+    if hasattr(output, "logits"):
+        logits = output.logits
+    else:
+        logits = output["logits" if isinstance(output, Mapping) else 0]
     if not isinstance(logits, Tensor):
-        raise ValueError(
-            f"the model returned {type(output).__name__}, which has no logits; pass forward=, which returns logits and targets"
+        raise TypeError(
+            f"the model returned {type(output).__name__}, which holds no logits; pass forward=, a function"
+            " that returns logits and targets"
         )
     return logits

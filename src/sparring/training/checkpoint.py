@@ -1,8 +1,8 @@
-"""Checkpoints that are whole, verified or absent; and the state of every random number generator.
+"""Checkpoint files that are complete and verified or absent, and the state of all random number generators.
 
-A checkpoint is what torch.save writes, followed by one line with the SHA-256 of it. Both are in one file, so
-a kill cannot separate them. A file without that line is refused: otherwise one flipped bit in the line would
-turn the verification off.
+A checkpoint is the output of ``torch.save``, followed by one line with its SHA-256. Both are in one file,
+so a kill cannot separate them. A file without that line is refused: otherwise one flipped bit in the line
+would turn the verification off.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ import torch
 
 from sparring.files import CheckpointWarning, atomic_write, sweep
 
-NAME, PREVIOUS, DAMAGED = "checkpoint.pt", "checkpoint-previous.pt", "checkpoint-damaged.pt"
+NAME = "checkpoint.pt"
+PREVIOUS = "checkpoint-previous.pt"
+DAMAGED = "checkpoint-damaged.pt"
 MARK = b"\nsparring-checkpoint sha256:"
 TRAILER_SIZE = len(MARK) + 64 + 1  # the mark, the digest in hexadecimal, a line end
 
 
 class _HashingFile(io.RawIOBase):
-    """A file open for writing that hashes what is written."""
+    """A file that hashes what is written to it."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -44,9 +46,9 @@ class _HashingFile(io.RawIOBase):
 
 
 def save(folder: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint. At every moment, a kill included, ``load`` finds this state or the one before.
+    """Write a checkpoint. Whenever the process is killed, ``load`` finds this state or the one before.
 
-    The folder must exist: one that was deleted during a run is an error, and not made again half empty.
+    The folder must exist: one that was deleted during a run is an error, and is not created again.
     """
     try:
         with atomic_write(folder / NAME) as part:
@@ -54,7 +56,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
             if (folder / NAME).exists():
                 os.replace(folder / NAME, folder / PREVIOUS)
     except FileNotFoundError:
-        reason = "the folder was removed while its run was under way"
+        reason = "the folder was removed during the run"
         raise FileNotFoundError(errno.ENOENT, reason, str(folder)) from None
     except RuntimeError as error:  # torch's zip writer raises it for a full disk, and hides an interrupt
         if isinstance(error.__context__, KeyboardInterrupt):
@@ -63,7 +65,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
-    """Write a state and its checksum to a file, for `read`."""
+    """Write a state and its checksum to a file."""
     with path.open("wb") as file:
         hashing = _HashingFile(file)
         torch.save(state, hashing)  # type: ignore[arg-type]
@@ -73,7 +75,7 @@ def write(path: Path, state: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> Any:
-    """What `write` wrote to a file. Raises ValueError for one that is damaged or of another program."""
+    """Read a state. Raises ValueError for a file that is damaged or of another program."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size - TRAILER_SIZE
         if size < 1:
@@ -92,16 +94,16 @@ def read(path: Path) -> Any:
                 raise ValueError(
                     f"{path}: it holds more than tensors and plain values; nothing of it was run"
                 ) from None
-            except Exception as error:  # whatever torch raises for something that `write` did not write
-                raise ValueError(f"{path}: not to be read: {' '.join(str(error).split())[:200]}") from None
+            except Exception as error:  # torch raises many types for a file that `write` did not write
+                raise ValueError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
 def load(folder: Path) -> tuple[str, Any] | None:
-    """The last good checkpoint and the name of its file; None where there is none.
+    """The file name and the state of the last good checkpoint; None where there is no file.
 
-    A damaged one gives way to the one before it, with a `CheckpointWarning`, and is put aside as
-    ``checkpoint-damaged.pt``, so that the next `save` does not put it in the place of the good one. Raises
-    ValueError where none is good.
+    A damaged checkpoint is renamed to ``checkpoint-damaged.pt``, so that the next `save` does not replace
+    the good one with it, and the one before is loaded, with a `CheckpointWarning`. Raises ValueError if
+    none is good.
     """
     sweep(folder, NAME)
     errors: list[str] = []
@@ -124,13 +126,14 @@ def load(folder: Path) -> tuple[str, Any] | None:
 
 
 def remove(folder: Path) -> None:
-    """Delete what `save` and `load` left."""
+    """Delete all checkpoints in a folder."""
     for name in (NAME, PREVIOUS, DAMAGED):
         (folder / name).unlink(missing_ok=True)
     sweep(folder, NAME)
 
 
 def random_state() -> dict[str, Any]:
+    """The state of the generators of Python, torch and NumPy."""
     state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state_all()

@@ -1,7 +1,8 @@
-"""Divergence: a loss, a gradient or a weight that is NaN or infinite is reported at the step where it appears.
+"""Divergence: NaN or infinite losses, gradients and weights are reported at the step where they appear.
 
-Nothing waits for the device on its own account. The loss of a batch is a number that the loop reads anyway; the gradient norm and the
-weights of an update are read together, after the next batch's loss, or before the next evaluation or checkpoint.
+No extra device synchronization for each batch: the loss of a batch is read by the loop anyway. The gradient
+norm and the weights of an update are read together, after the next batch's loss, or before an evaluation or
+a checkpoint.
 """
 
 from __future__ import annotations
@@ -14,26 +15,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from sparring.backward.skipper import ForwardResult
+from sparring.training.batches import Batch, named_tensors
+
 if TYPE_CHECKING:
-    from sparring.backward.skipper import Look
-    from sparring.training.batches import Part
     from sparring.training.loop import Loop
 
 MODES = ("raise", "warn", "ignore")
-MOST_NAMED = 8  # samples in a message
-MOST_SKIPPED = 40  # updates that a gradient scaler skips in a row: by then its scale is 2**-24 of what it was, and not the reason
+MAX_NAMED = 8  # samples in a message
+MAX_SKIPPED = (
+    40  # updates in a row that a gradient scaler may skip; its scale is 2**-40 of the first one then
+)
 
 
 class DivergenceError(RuntimeError):
-    """Training produced NaN or an infinite number. The last checkpoint is still that of a finite state.
+    """Training produced NaN or an infinite number. The last checkpoint still holds finite weights.
 
     Attributes:
-        reason: what happened and what to try.
-        step: the step (planned batches, as in the logs) at which it appeared.
-        epoch: its epoch.
-        last_loss: the mean loss of the last batch that had a finite one; None where there was none.
-        lr: the learning rate of that step.
-        samples: indices in the data set of the samples it came from, where that is known.
+        reason: What happened and what to try.
+        step: The step (planned batches, as in the logs) at which it appeared.
+        epoch: Its epoch.
+        last_loss: The mean loss of the last batch with a finite one; None where there was none.
+        lr: The learning rate of the step.
+        samples: Indices in the data set of the samples it comes from, where they are known.
     """
 
     reason: str
@@ -49,213 +53,199 @@ class DivergenceError(RuntimeError):
 
 
 class DivergenceMonitor:
-    """Looks at the numbers of a loop.
+    """Checks the numbers of a loop.
 
     Args:
-        loop: the loop.
-        mode: ``"raise"`` a DivergenceError; ``"warn"`` once and go on; ``"ignore"``: do not look.
+        loop: The loop.
+        mode: ``"raise"`` a DivergenceError, ``"warn"`` once and continue, or ``"ignore"``.
     """
 
     def __init__(self, loop: Loop, mode: str) -> None:
-        self.loop = loop
         if mode not in MODES:
             raise ValueError(f"on_divergence must be one of {', '.join(MODES)}; got {mode!r}")
+        self.loop = loop
         self.mode = mode
         self.reset()
 
     def reset(self) -> None:
-        """Before a run."""
+        """Prepare for a run."""
         self.last_loss: float | None = None
-        self.warned = False
-        self._told_unsaved = False
-        self.n_skipped = 0  # updates that a gradient scaler left out
+        self.n_skipped = 0  # updates that a gradient scaler skipped
+        self._warned = False
+        self._warned_unsaved = False
         self._n_skipped_in_a_row = 0
-        self._scale: float | None = None  # of the gradient scaler, before the update that was looked at last
-        self._pending: tuple[int, float | Tensor, Tensor] | None = (
-            None  # step, learning rate; gradient norm and sum of the weights
+        self._scale: float | None = None  # of the gradient scaler before the last update
+        self._update: tuple[int, float | Tensor, Tensor] | None = (
+            None  # step, learning rate, norm and weights
         )
 
-    # ------------------------------------------------------------ what the loop tells
-
-    def batch(self, parts: Sequence[Part], looks: Sequence[Look], loss: float, mass: float) -> None:
-        """After a forward. ``loss`` is the sum over all processes, so all of them come to the same verdict."""
+    def check_batch(
+        self, batches: Sequence[Batch], results: Sequence[ForwardResult], loss: float, mass: float
+    ) -> None:
+        """Check a forward pass. ``loss`` is a sum over all processes, so all of them decide alike."""
         if self.mode == "ignore":
             return
         self.settle()
         if self._scale is None:
-            self._was_skipped()  # takes the scale that the run begins with
+            self._scaler_skipped()  # reads the first scale
         if math.isfinite(loss):
             self.last_loss = loss / mass if mass else self.last_loss
-        elif not self.warned:
-            culprits = self.loop.replicas.gather(_culprits(parts, looks))
-            step = self.loop.n_done + self.loop.windows.n_micro + 1
-            self._report(step, self._lr(), f"the loss of a batch is {loss}", culprits)
+        elif not self._warned:
+            causes = self.loop.replicas.gather(_find_causes(batches, results))
+            step = self.loop.n_done + self.loop.engine.accumulation.n_micro + 1
+            self._report(step, self._lr(), f"the loss of a batch is {loss}", causes)
 
-    def update(self, step: int, norm: Tensor | None) -> None:
-        """After an optimizer step; ``norm`` is the gradients', where they are clipped. Reads nothing from the device."""
+    def add_update(self, step: int, norm: Tensor | None) -> None:
+        """Remember the numbers of an update without reading them from the device.
+
+        ``norm`` is the gradient norm, where gradients are clipped.
+        """
         if self.mode == "ignore":
             return
         weights = _sum(self.loop.model.parameters())
         norm = weights.new_zeros(()) if norm is None else norm.detach().to(weights)
-        self._pending = (step, self._lr(), torch.stack([norm, weights]))
+        self._update = (step, self._lr(), torch.stack([norm, weights]))
 
     def settle(self) -> None:
-        """Look at the last update. Every process holds the same gradients and weights, so all of them come to the same verdict."""
-        if self._pending is None:
+        """Check the last update. Gradients and weights are the same on all processes, so all decide alike."""
+        if self._update is None:
             return
-        (step, lr, numbers), self._pending = self._pending, None
+        step, lr, numbers = self._update
+        self._update = None
         norm, weights = numbers.tolist()
-        skipped = self._was_skipped()
+        skipped = self._scaler_skipped()
         self.n_skipped += skipped
         self._n_skipped_in_a_row = self._n_skipped_in_a_row + 1 if skipped else 0
         if not math.isfinite(weights):
-            norm_too = "" if math.isfinite(norm) else f", the norm of the gradients is {norm}"
-            self._report(step, lr, f"{_broken_weights(self.loop.model)}{norm_too}")
+            and_norm = "" if math.isfinite(norm) else f", the norm of the gradients is {norm}"
+            self._report(step, lr, f"{_describe_weights(self.loop.model)}{and_norm}")
         elif not math.isfinite(norm) and not skipped:
             self._report(step, lr, f"the norm of the gradients is {norm}")
-        elif self._n_skipped_in_a_row >= MOST_SKIPPED:
-            what = f"{MOST_SKIPPED} updates in a row were skipped: the gradients are not finite at any loss scale"
-            self._report(step, lr, what)
+        elif self._n_skipped_in_a_row >= MAX_SKIPPED:
+            event = f"{MAX_SKIPPED} updates in a row were skipped: no loss scale makes the gradients finite"
+            self._report(step, lr, event)
 
-    def _was_skipped(self) -> bool:
-        """Whether a gradient scaler left the update out and lowered its scale, which does no harm. Its scale tells: an optimizer whose
-        fused kernel leaves the update out looks as if it had stepped."""
-        if (scaler := self.loop.engine.scaler) is None:
+    def _scaler_skipped(self) -> bool:
+        """Whether a gradient scaler skipped the update and lowered its scale, which is no divergence.
+
+        Only the scale tells: an optimizer whose fused kernel skips the update seems to have stepped.
+        """
+        scaler = self.loop.accelerator.scaler
+        if scaler is None:
             return False
-        before, self._scale = self._scale, scaler.get_scale()
+        before = self._scale
+        self._scale = scaler.get_scale()
         return before is not None and self._scale < before
 
-    def evaluation(self, figures: Mapping[str, float], metric: str) -> None:
-        """After an evaluation. A metric may be undefined, which is worth a warning; a loss may not."""
+    def check_evaluation(self, metrics: Mapping[str, float], metric: str) -> None:
+        """Check an evaluation: a loss of NaN is divergence, another metric may be undefined."""
         if self.mode == "ignore":
             return
         step = self.loop.n_done
-        if not math.isfinite(figures.get("loss", 0.0)):
-            self._report(step, self._lr(), f"the loss of the evaluation is {figures['loss']}")
-        elif math.isnan(figures[metric]) and self.loop.replicas.rank == 0:
-            message = f"the evaluation after step {step} gave {metric} nan, which cannot be the best"
-            warnings.warn(message, stacklevel=2)
+        if not math.isfinite(metrics.get("loss", 0.0)):
+            self._report(step, self._lr(), f"the loss of the evaluation is {metrics['loss']}")
+        elif math.isnan(metrics[metric]):
+            self._warn(f"the evaluation after step {step} gave {metric} nan, which cannot be the best")
 
     def can_save(self) -> bool:
-        """Whether the weights are finite. Others must not take a good checkpoint's place; the first time, a warning says so."""
+        """Whether the weights are finite. Otherwise they must not replace a good checkpoint."""
         self.settle()
         finite = math.isfinite(_sum(self.loop.model.parameters()).item())
-        if (
-            not finite
-            and not self._told_unsaved
-            and self.loop.folder is not None
-            and self.loop.replicas.rank == 0
-        ):
-            self._told_unsaved = True
-            message = f"weights are not finite after step {self.loop.n_done}: no checkpoint is written, the last good one stays"
-            warnings.warn(message, stacklevel=2)
+        if not finite and not self._warned_unsaved and self.loop.folder is not None:
+            self._warned_unsaved = True
+            self._warn(
+                f"weights are not finite after step {self.loop.n_done}: no checkpoint is written, the last"
+                " good one stays"
+            )
         return finite
-
-    # ------------------------------------------------------------ the report
 
     def _lr(self) -> float | Tensor:
         return self.loop.lr_schedule.get_last_lr()[0]
 
+    def _warn(self, message: str) -> None:
+        if self.loop.replicas.rank == 0:
+            warnings.warn(message, stacklevel=3)
+
     def _report(
-        self, step: int, lr: float | Tensor, what: str, culprits: Sequence[Mapping[str, Any]] = ()
+        self, step: int, lr: float | Tensor, event: str, causes: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        if self.warned:
+        if self._warned:
             return
         loop = self.loop
         lr = float(lr)
-        known = "none yet" if self.last_loss is None else f"{self.last_loss:.6g}"
-        where = f"training diverged at step {step} of {loop.total_steps} (epoch {loop.sampler.epoch})"
-        cause, samples = _cause(culprits)
-        clipping = (
-            "max_grad_norm=1"
-            if loop.max_grad_norm is None
-            else f"max_grad_norm is {loop.max_grad_norm:g} now"
-        )
+        epoch = loop.sampler.epoch
+        place = f"training diverged at step {step} of {loop.total_steps} (epoch {epoch})"
+        last_loss = "none yet" if self.last_loss is None else f"{self.last_loss:.6g}"
+        description, samples = _describe_causes(causes)
+        norm = loop.max_grad_norm
+        clipping = "max_grad_norm=1" if norm is None else f"max_grad_norm is {norm:g} now"
         advice = f"try a lower learning rate or gradient clipping ({clipping}), and look at the input data"
-        if any(process["inputs"] for process in culprits):
-            advice = "correct the data, or leave such samples out"
-        reason = f"{where}: {what}; last good loss {known}, learning rate {lr:g}{cause}; {advice}"
+        if any(process["inputs"] for process in causes):
+            advice = "correct the data, or leave these samples out"
+        reason = f"{place}: {event}; last good loss {last_loss}, learning rate {lr:g}{description}; {advice}"
         if self.mode == "raise":
-            facts = {
-                "step": step,
-                "epoch": loop.sampler.epoch,
-                "last_loss": self.last_loss,
-                "lr": lr,
-                "samples": tuple(samples),
-            }
             raise DivergenceError(
-                f'{reason}. on_divergence="warn" or "ignore" goes on regardless', reason=reason, **facts
+                f'{reason}. on_divergence="warn" or "ignore" continues',
+                reason=reason,
+                step=step,
+                epoch=epoch,
+                last_loss=self.last_loss,
+                lr=lr,
+                samples=tuple(samples),
             )
-        self.warned = True
-        if loop.replicas.rank == 0:
-            warnings.warn(reason, stacklevel=2)
+        self._warned = True
+        self._warn(reason)
 
 
 def _sum(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """The sum of all trained weights: NaN or infinite as soon as one of them is. A norm would take several times as long."""
-    sums = []
+    """The sum of all trained weights: not finite if one of them is not. A norm would take far longer."""
+    sums = [torch.zeros((), dtype=torch.float64)]
     for parameter in parameters:
         if parameter.requires_grad:
             weights = torch.view_as_real(parameter.detach()) if parameter.is_complex() else parameter.detach()
             sums.append(weights.sum(dtype=torch.promote_types(weights.dtype, torch.float32)).double())
-    return torch.stack(sums).sum() if sums else torch.zeros((), dtype=torch.float64)
+    return torch.stack(sums[1:] or sums).sum()
 
 
-def _broken_weights(model: nn.Module) -> str:
-    trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
-    name = next((name for name, p in trained if not bool(p.isfinite().all())), None)
-    return (
-        "the sum of the weights overflows"
-        if name is None
-        else f"the update made weights NaN or infinite (the first is {name})"
-    )
+def _describe_weights(model: nn.Module) -> str:
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and not bool(parameter.isfinite().all()):
+            return f"the update made weights NaN or infinite (the first is {name})"
+    return "the sum of the weights overflows"
 
 
-def _culprits(parts: Sequence[Part], looks: Sequence[Look]) -> dict[str, Any]:
-    """Of this process's batches: samples whose input holds NaN or +inf (-inf is what masks are made of), and samples with such a loss."""
+def _find_causes(batches: Sequence[Batch], results: Sequence[ForwardResult]) -> dict[str, Any]:
+    """Samples here with NaN or +inf in their input (masks are made of -inf), and those with such a loss."""
     inputs: dict[int, str] = {}
     losses: list[int] = []
-    n_samples = 0
-    for (batch, index), look in zip(parts, looks, strict=True):
-        n = len(index)
-        n_samples += n
-        for name, tensor in _named_tensors(batch, ""):
+    for batch, result in zip(batches, results, strict=True):
+        n = result.n_samples
+        for name, tensor in named_tensors(batch.data):
             if tensor.is_floating_point() and len(tensor) == n:
                 broken = (tensor.isnan() | tensor.isposinf()).reshape(n, -1).any(1)
-                inputs |= dict.fromkeys(index[broken.to(index.device)].tolist(), name)
-        values = look.rows.value.detach()
+                inputs |= dict.fromkeys(batch.indices[broken.to(batch.indices.device)].tolist(), name)
+        values = result.rows.value.detach()
         if len(values) and len(values) % n == 0:
             broken = ~values.isfinite().view(n, -1).all(1)
-            losses += index[broken.to(index.device)].tolist()
+            losses += batch.indices[broken.to(batch.indices.device)].tolist()
+    n_samples = sum(result.n_samples for result in results)
     return {"inputs": inputs, "losses": losses, "n_samples": n_samples}
 
 
-def _named_tensors(batch: Any, name: str) -> Iterable[tuple[str, Tensor]]:
-    """The tensors in a batch, however deep, with the key they stand under."""
-    if isinstance(batch, Tensor):
-        if batch.ndim:
-            yield name, batch
-    elif isinstance(batch, Mapping):
-        for key, value in batch.items():
-            yield from _named_tensors(value, str(key))
-    elif isinstance(batch, (list, tuple)):
-        for value in batch:
-            yield from _named_tensors(value, name)
-
-
-def _cause(culprits: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
-    """What is known of the samples, over all processes, in words and as indices."""
-    inputs = {index: name for process in culprits for index, name in process["inputs"].items()}
+def _describe_causes(causes: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+    """What is known of the samples, over all processes: a text and their indices."""
+    inputs = {index: name for process in causes for index, name in process["inputs"].items()}
     if inputs:
         samples = sorted(inputs)
-        field = f' "{inputs[samples[0]]}"' if inputs[samples[0]] else ""
-        return f"; NaN or inf in the input{field} of {_listed(samples)} of the data set", samples
-    samples = sorted({index for process in culprits for index in process["losses"]})
-    if samples and len(samples) < sum(process["n_samples"] for process in culprits):
-        return f"; it comes from {_listed(samples)} of the data set", samples
+        name = inputs[samples[0]]
+        field = f' "{name}"' if name else ""
+        return f"; NaN or inf in the input{field} of {_list_samples(samples)} of the data set", samples
+    samples = sorted({index for process in causes for index in process["losses"]})
+    if samples and len(samples) < sum(process["n_samples"] for process in causes):
+        return f"; it comes from {_list_samples(samples)} of the data set", samples
     return "", []
 
 
-def _listed(samples: Sequence[int]) -> str:
-    shown = ", ".join(map(str, samples[:MOST_NAMED])) + (", …" if len(samples) > MOST_NAMED else "")
-    return f"sample {shown}" if len(samples) == 1 else f"samples {shown}"
+def _list_samples(samples: Sequence[int]) -> str:
+    numbers = ", ".join(map(str, samples[:MAX_NAMED])) + (", …" if len(samples) > MAX_NAMED else "")
+    return f"sample {numbers}" if len(samples) == 1 else f"samples {numbers}"

@@ -1,4 +1,4 @@
-"""What the processes of a run tell each other. All calls are collectives: every process makes them, in the same order."""
+"""Communication between the processes of a run. All calls are collective."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Replicas:
-    """Copies of one model, one per process. With a single process everything here is the identity."""
+    """The copies of a model, one on each process. With a single process every call returns its argument."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -27,22 +27,21 @@ class Replicas:
         return total.tolist()
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """A gradient that some process has not got is zero there; one that no process has stays None."""
+        """Sum gradients. One that is None on some processes is zero there; one that all lack stays None."""
         if not self.many:
             return
         trained = [parameter for parameter in parameters if parameter.requires_grad]
-        present = torch.tensor(
-            [parameter.grad is not None for parameter in trained], dtype=torch.int32, device=self.device
-        )
-        dist.all_reduce(present, op=dist.ReduceOp.MAX)
-        by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
-        for parameter, somewhere in zip(trained, present.tolist(), strict=True):
-            if somewhere:
-                by_dtype.setdefault(parameter.dtype, []).append(parameter)
         if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in trained):
             raise ValueError(
-                "sparse gradients cannot be summed over processes here; use nn.Embedding(sparse=False), or one process"
+                "sparse gradients cannot be summed over processes; use nn.Embedding(sparse=False)"
             )
+        has_grad = [parameter.grad is not None for parameter in trained]
+        present = torch.tensor(has_grad, dtype=torch.int32, device=self.device)
+        dist.all_reduce(present, op=dist.ReduceOp.MAX)
+        by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
+        for parameter, is_present in zip(trained, present.tolist(), strict=True):
+            if is_present:
+                by_dtype.setdefault(parameter.dtype, []).append(parameter)
         for group in by_dtype.values():
             flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in group])
             dist.all_reduce(flat)
@@ -50,13 +49,13 @@ class Replicas:
                 parameter.grad = grad.view_as(parameter)
 
     def same(self, tensors: Iterable[Tensor]) -> None:
-        """The first process's values for all."""
+        """Copy the values of the first process to all others."""
         if self.many:
             for tensor in tensors:
                 dist.broadcast(tensor.data, 0)
 
     def first(self, value: Any) -> Any:
-        """What the first process says."""
+        """The object of the first process."""
         if not self.many:
             return value
         box = [value]
@@ -64,7 +63,7 @@ class Replicas:
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """What each process says."""
+        """The objects of all processes."""
         if not self.many:
             return [value]
         values: list[Any] = [None] * self.size
@@ -72,13 +71,12 @@ class Replicas:
         return values
 
 
-def check_engine(accelerator: Any) -> None:
-    """Whether Replicas can work beside this Accelerator."""
+def check_accelerator(accelerator: Any) -> None:
+    """Raise ValueError for an Accelerator that accumulates or shards the model."""
     if accelerator.gradient_accumulation_steps != 1:
         raise ValueError(
             "leave the Accelerator's gradient_accumulation_steps at 1; the loop has accumulation= for that"
         )
-    if accelerator.distributed_type.value in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
-        raise ValueError(
-            f"the loop keeps a whole model on every process; {accelerator.distributed_type.value} does not"
-        )
+    kind = accelerator.distributed_type.value
+    if kind in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
+        raise ValueError(f"the loop keeps a whole model on every process, which {kind} does not; use DDP")

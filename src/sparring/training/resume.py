@@ -1,4 +1,4 @@
-"""Stop at any point and go on: the whole state of a loop, into its folder and back, to the bit."""
+"""Stopping and resuming a loop: its whole state, to a folder and back, to the bit."""
 
 from __future__ import annotations
 
@@ -8,50 +8,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sparring.files import CheckpointWarning
-from sparring.losses.delta import DeltaSchedule
 from sparring.training import checkpoint
+from sparring.training.engine import step_delta
 from sparring.training.identity import UNCHANGEABLE, differences, identity
 
 if TYPE_CHECKING:
     from sparring.training.loop import Loop
 
-KEYS = ("identity", "processes", "n_done", "won_share", "best")
-ANYWAY = "anyway"  # of Loop(resume=…): go on although settings or data differ
+KEYS = ("identity", "processes", "n_done", "best")
+ANYWAY = "anyway"  # Loop(resume="anyway") resumes although settings or data differ
 
 
 class ResumeError(ValueError):
-    """A checkpoint that is not of this run, or cannot be read.
+    """A checkpoint belongs to another run, or cannot be read.
 
     Attributes:
-        reason: What is wrong. The message adds the next move.
-        settings: Whether other settings are all that is wrong, so that ``resume="anyway"`` would go on.
+        reason: What is wrong. The message adds what to do.
+        settings: Whether only settings differ, so that ``resume="anyway"`` would resume.
     """
 
     def __init__(self, reason: str, *, settings: bool = False) -> None:
         self.reason = reason
         self.settings = settings
-        deliberately = f', or resume="{ANYWAY}" to go on with what is set now' if settings else ""
-        super().__init__(f"{reason}; use another folder, or resume=False to start anew{deliberately}")
+        anyway = f', or resume="{ANYWAY}" to go on with what is set now' if settings else ""
+        super().__init__(f"{reason}; use another folder, or resume=False to start anew{anyway}")
 
 
 class ResumeWarning(CheckpointWarning):
-    """A run goes on with other settings than it was begun with, because resume="anyway" says so."""
+    """A run is resumed with other settings than it began with, because of resume="anyway"."""
 
 
-def _parts(loop: Loop) -> dict[str, Any]:
-    """What has a state of its own."""
-    parts = {"model": loop.model, "optimizer": loop.stepper, "schedule": loop.lr_schedule}
-    parts |= {"loss": loop.objective, "accumulation": loop.windows}
-    return parts if loop.engine.scaler is None else parts | {"scaler": loop.engine.scaler}
-
-
-def _own(loop: Loop) -> dict[str, Any]:
-    """Of those, what each process has for itself."""
-    return {"scorecard": loop.card, "record": loop.record}
+def _shared_parts(loop: Loop) -> dict[str, Any]:
+    """The parts with a state that is the same on all processes."""
+    parts = {"model": loop.model, "optimizer": loop.prepared_optimizer, "schedule": loop.lr_schedule}
+    return parts if loop.accelerator.scaler is None else {**parts, "scaler": loop.accelerator.scaler}
 
 
 def begin(loop: Loop) -> None:
-    """Make the folder, and bring a loop that is about to run to where the folder's checkpoint is, if any."""
+    """Create the folder of a loop that is about to run, and load its checkpoint, if it has one."""
     if loop.folder is None:
         return
     Path(loop.folder).mkdir(parents=True, exist_ok=True)
@@ -63,117 +57,103 @@ def begin(loop: Loop) -> None:
     try:
         _restore(loop, state, changed)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        words = " ".join(str(error).split())[:300]
-        raise ResumeError(f"{loop.folder}: the checkpoint does not fit this run ({words})") from error
+        message = " ".join(str(error).split())[:300]
+        raise ResumeError(f"{loop.folder}: the checkpoint does not fit this run ({message})") from error
 
 
-def save(loop: Loop, position: int) -> None:
-    """Write a checkpoint between two windows, after ``position`` batches of the epoch. A collective."""
+def save(loop: Loop) -> None:
+    """Write a checkpoint between two windows. A collective call."""
     if loop.folder is None:
         return
     loop.replicas.same(loop.model.buffers())
-    own = {"random": checkpoint.random_state(), "carried": loop.bouts.carried}
-    own |= {"sampler": loop.sampler.state_dict(position)}
-    everybody = loop.replicas.gather(own | {name: part.state_dict() for name, part in _own(loop).items()})
+    process_state = {
+        "random": checkpoint.random_state(),
+        "engine": loop.engine.state_dict(),
+        "loader": loop.loader.state_dict(),
+    }
+    processes = loop.replicas.gather(process_state)
     if loop.replicas.rank == 0:
-        state = {name: part.state_dict() for name, part in _parts(loop).items()}
-        state |= {
-            "identity": loop.identity,
-            "processes": everybody,
-            "n_done": loop.n_done,
-            "won_share": loop.won_share,
-            "best": loop.best,
-        }
+        state = {name: part.state_dict() for name, part in _shared_parts(loop).items()}
+        state |= {"identity": loop.identity, "processes": processes, "n_done": loop.n_done, "best": loop.best}
         checkpoint.save(Path(loop.folder), state)
 
 
-# ------------------------------------------------------------ reading
-
-
 def _read(loop: Loop) -> dict[str, Any] | None:
-    """The state that all processes go on from: the first one chooses the file, the others read the same."""
+    """The state to resume from. The first process chooses the file, and all others read the same one."""
     assert loop.folder is not None
-    folder, name, state, problem = Path(loop.folder), None, None, None
+    folder = Path(loop.folder)
+    name = state = problem = None
     if loop.replicas.rank == 0:
         try:
-            if (last := checkpoint.load(folder)) is not None:
-                name, state = last
+            name, state = checkpoint.load(folder) or (None, None)
         except ValueError as error:
             problem = str(error)
     name, problem = loop.replicas.first((name, problem))
     if problem is not None:
         raise ResumeError(problem)
-    if name is not None and loop.replicas.rank != 0:
+    if name is None:
+        return None
+    if loop.replicas.rank != 0:
         state = checkpoint.read(folder / name)
-    keys = (*KEYS, *_parts(loop))
-    if name is not None and not (isinstance(state, dict) and all(key in state for key in keys)):
-        raise ResumeError(f"{folder / name}: a {type(state).__name__} that is no state of a loop")
+    if not isinstance(state, dict) or not all(key in state for key in (*KEYS, *_shared_parts(loop))):
+        raise ResumeError(f"{folder / name}: a {type(state).__name__} that is not the state of a loop")
     return state
 
 
 def _check(loop: Loop, state: dict[str, Any]) -> dict[str, str]:
-    """What differs from the run that was saved, by setting; raises unless ``loop.resume`` allows it."""
-    then = state["identity"]
-    if not isinstance(then, Mapping):
-        raise ResumeError(f"{loop.folder}: the checkpoint does not say what run it is of")
-    changed = differences(then, loop.identity)
-    for other in loop.replicas.gather(changed):  # one process that refuses must not leave the others waiting
+    """The settings that differ from those of the saved run; raises unless ``loop.resume`` allows it."""
+    saved = state["identity"]
+    if not isinstance(saved, Mapping):
+        raise ResumeError(f"{loop.folder}: the checkpoint does not say which run it belongs to")
+    changed = differences(saved, loop.identity)
+    for other in loop.replicas.gather(changed):  # all processes refuse together
         changed = {**other, **changed}
     if not changed:
         return changed
     fixed = [name for name in UNCHANGEABLE if name in changed]
-    words = "; ".join(changed.values())
+    description = "; ".join(changed.values())
     if fixed or loop.resume != ANYWAY:
-        raise ResumeError(f"{loop.folder} holds a run with {words}", settings=not fixed)
+        raise ResumeError(f"{loop.folder} holds a run with {description}", settings=not fixed)
     if loop.replicas.rank == 0:
-        message = f"{loop.folder} holds a run with {words}; it goes on with what is set now"
+        message = f"{loop.folder} holds a run with {description}; it goes on with what is set now"
         warnings.warn(message, ResumeWarning, stacklevel=5)
     return changed
 
 
 def _restore(loop: Loop, state: dict[str, Any], changed: Mapping[str, str]) -> None:
-    """Load every part; what was changed on purpose stays as it is set now."""
-    own = state["processes"][loop.replicas.rank]
+    """Load every part; parts that were changed on purpose keep their settings of now."""
+    process_state = state["processes"][loop.replicas.rank]
     loop.n_done = loop.n_paused = int(state["n_done"])
-    loop.won_share, loop.best = float(state["won_share"]), state["best"]
-    parts = _parts(loop)
+    loop.best = state["best"]
+    parts = _shared_parts(loop)
     if {"optimizer", "schedule", "epochs"} & changed.keys():
-        _keep_rates(loop, state)
+        _load_optimizer(loop, state)
         del parts["optimizer"], parts["schedule"]
-    if "loss" in changed:
-        _advance_delta(loop)
-        del parts["loss"]
-    if "accumulation" in changed:
-        del parts["accumulation"]
     for name, part in parts.items():
         part.load_state_dict(state[name])
-    for name, part in _own(loop).items():
-        part.load_state_dict(own[name])
-    loop.bouts.carried = list(own["carried"])
-    loop.sampler.load_state_dict(own["sampler"])
-    checkpoint.set_random_state(own["random"])
+    engine_state = process_state["engine"]
+    replaced = {"loss", "accumulation"} & changed.keys()
+    loop.engine.load_state_dict({name: engine_state[name] for name in engine_state if name not in replaced})
+    if "loss" in changed:
+        step_delta(loop.objective, loop.n_done, loop.engine.won_share)
+    loop.loader.load_state_dict(process_state["loader"])
+    checkpoint.set_random_state(process_state["random"])
     if "epochs" in changed:
-        at_end = loop.sampler.position >= len(loop.sampler)
-        loop.record.done = loop.sampler.epoch + at_end >= loop.epochs
+        loop.record.done = loop.sampler.epoch + loop.loader.finished >= loop.epochs
 
 
-def _keep_rates(loop: Loop, state: dict[str, Any]) -> None:
-    """The optimizer's state under the settings of now, and the schedule as many steps on."""
-    optimizer = getattr(loop.stepper, "optimizer", loop.stepper)
+def _load_optimizer(loop: Loop, state: dict[str, Any]) -> None:
+    """Load the optimizer's state under the settings of now, and advance the schedule to the current step."""
+    optimizer = getattr(loop.prepared_optimizer, "optimizer", loop.prepared_optimizer)
     settings = [{**group} for group in optimizer.param_groups]
-    kind = state["identity"]["optimizer"]["type"]
-    if kind == type(optimizer).__name__:  # another kind of optimizer begins anew
-        loop.stepper.load_state_dict(state["optimizer"])
+    saved_type = state["identity"]["optimizer"]["type"]
+    if saved_type == type(optimizer).__name__:  # an optimizer of another type starts anew
+        loop.prepared_optimizer.load_state_dict(state["optimizer"])
         for group, values in zip(optimizer.param_groups, settings, strict=True):
             group.update({name: value for name, value in values.items() if name != "params"})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch would rather see steps of the optimizer between them
+        warnings.simplefilter(
+            "ignore"
+        )  # torch expects a step of the optimizer before each step of the schedule
         for _ in range(loop.n_done):
             loop.lr_schedule.step()
-
-
-def _advance_delta(loop: Loop) -> None:
-    delta = getattr(loop.objective, "delta", None)
-    if isinstance(delta, DeltaSchedule):
-        for _ in range(loop.n_done):
-            delta.step(loop.won_share)

@@ -1,4 +1,4 @@
-"""The scorecard: what is known of each sample, and whether it fights, is checked or rests."""
+"""The scorecard: the last margin of each sample, and whether it trains, is checked or rests in an epoch."""
 
 from __future__ import annotations
 
@@ -8,39 +8,50 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from sparring.backward.skipper import Look, has_batch_norm
+from sparring.backward.skipper import ForwardResult, has_batch_norm
 from sparring.losses.checks import check_count, check_range
 from sparring.losses.rows import RowLosses
 
-FIGHT, CHECK, REST = 0, 1, 2
+TRAIN, CHECK, REST = 0, 1, 2
 NEVER = -1
 
 
 class Scorecard:
-    """Each sample's last margin and for how long it has been won; from it, what an epoch asks of it.
+    """Decides from the last results of each sample what an epoch does with it.
 
-    - It *fights*: forward, and backward unless this forward shows it won. Every sample does that neither rests nor is checked.
-    - It is *checked* (with ``check``): a forward without gradients, for one that was won with ``spare`` margin last time. Where it turns
-      out lost it fights soon. Cheaper than a fight, but in eval mode: without dropout more is won, so this changes the run. One that was
-      won narrowly is lost again too often for that to pay.
-    - It *rests*: it is not even loaded. Rest is earned: a sample that was won with ``spare`` margin above δ in ``earn``
-      looks in a row rests one epoch, then two, and so on to ``max_rest``; a narrow win starts the count again and rests
-      ``narrow`` epochs; a loss ends all rest. ``max_rest=0`` lets nobody rest.
+    - It *trains*: a forward pass, and a backward pass unless the forward pass shows that it is won.
+    - It is *checked* (with ``check``): a forward pass without gradients in eval mode, for a sample that was
+      last won with ``spare`` margin. If it is lost, it trains soon after. A check costs less than training,
+      but it changes the run: without dropout more samples are won.
+    - It *rests*: it is not even loaded. A sample that was won with ``spare`` margin above δ in ``earn``
+      results in a row rests one epoch, then two, and so on up to ``max_rest``. A win by less rests ``narrow``
+      epochs and starts the count again. A loss ends all rest.
 
-    So every sample is looked at within ``bound`` = max_rest + 1 epochs.
+    So every sample is seen within ``bound`` = max_rest + 1 epochs.
 
-    >>> card = Scorecard(3, max_rest=2, spare=0.1, earn=1)
-    >>> for epoch in range(4):
-    ...     card.begin(epoch)
-    ...     print(card.states().tolist())
-    ...     looked = (card.states() != REST).nonzero().squeeze(1)
-    ...     margin = torch.tensor([0.9, 0.35, 0.0])[looked]
-    ...     card.update(looked, won=margin > 0.3, margin=margin, delta=0.3)
-    [0, 0, 0]
-    [2, 0, 0]
-    [0, 0, 0]
-    [2, 0, 0]
+    Args:
+        n_samples: Size of the data set.
+        check: Whether to check samples.
+        max_rest: Most epochs of rest in a row; 0 is no rest.
+        spare: Margin above δ that earns rest.
+        earn: Wins with ``spare`` margin in a row before the first rest.
+        narrow: Epochs of rest after a win by less.
+
+    Example:
+        >>> card = Scorecard(3, max_rest=2, spare=0.1, earn=1)
+        >>> for epoch in range(4):
+        ...     card.begin(epoch)
+        ...     print(card.states().tolist())
+        ...     index = (card.states() != REST).nonzero().squeeze(1)
+        ...     margin = torch.tensor([0.9, 0.35, 0.0])[index]
+        ...     card.update(index, won=margin > 0.3, margin=margin, delta=0.3)
+        [0, 0, 0]
+        [2, 0, 0]
+        [0, 0, 0]
+        [2, 0, 0]
     """
+
+    _tensors = ("margin", "eased", "seen", "due")
 
     def __init__(
         self,
@@ -56,100 +67,100 @@ class Scorecard:
         self.check = check
         self.max_rest = int(check_range("max_rest", max_rest, 0, note="0 is no rest"))
         self.spare = check_range("spare", spare, 0, 1, note="margin above delta that earns rest")
-        self.earn = check_count("earn", earn, note="comfortable wins in a row before the first rest")
+        self.earn = check_count("earn", earn, note="wins with spare margin before the first rest")
         self.narrow = int(check_range("narrow", narrow, 0, note="epochs of rest after a narrow win"))
         self.epoch = 0
-        self.margin = torch.full((n_samples,), torch.nan)  # when last looked at
-        self.won = torch.zeros(n_samples, dtype=torch.bool)  # when last looked at
-        self.streak = torch.zeros(n_samples, dtype=torch.int32)  # looks in a row at which it was won
-        self.eased = torch.zeros(
-            n_samples, dtype=torch.int32
-        )  # of them the latest in a row with margin to spare
-        self.seen = torch.full((n_samples,), NEVER, dtype=torch.int32)  # epoch of the last look
-        self.due = torch.zeros(n_samples, dtype=torch.int32)  # epoch of the next
+        self.margin = torch.full((n_samples,), torch.nan)  # last margin
+        self.eased = torch.zeros(n_samples, dtype=torch.int32)  # wins with spare margin in a row
+        self.seen = torch.full((n_samples,), NEVER, dtype=torch.int32)  # epoch of the last result
+        self.due = torch.zeros(n_samples, dtype=torch.int32)  # epoch in which the rest is over
 
     def check_for(self, n_samples: int, model: nn.Module) -> None:
-        """Whether it can be used with this data and this model."""
+        """Raise ValueError if it cannot be used with this data and this model."""
         if self.check and has_batch_norm(model):
             raise ValueError(
-                "checks let lost samples fight by themselves, whose statistics BatchNorm would take; use check=False"
+                "BatchNorm would take the statistics of samples that failed a check alone; use check=False"
             )
         if self.n_samples != n_samples:
             raise ValueError(f"the scorecard is for {self.n_samples} samples, the data set has {n_samples}")
 
     @property
     def bound(self) -> int:
-        """Within how many epochs every sample is looked at."""
+        """The number of epochs within which every sample is seen."""
         return self.max_rest + 1
 
     def begin(self, epoch: int) -> None:
-        """Before the first batch of an epoch."""
+        """Call it before the first batch of an epoch."""
         self.epoch = epoch
 
     def forget(self) -> None:
-        """Before another run: what was seen in this one's epochs no longer counts. A card that has seen nothing stays as it is."""
+        """Drop all results before another run. A scorecard without results stays as it is."""
         if bool((self.seen != NEVER).any()):
-            fresh = Scorecard(self.n_samples)
-            self.load_state_dict(fresh.state_dict())
+            self.load_state_dict(Scorecard(self.n_samples).state_dict())
 
     def states(self) -> Tensor:
-        """(n_samples,) FIGHT, CHECK or REST in this epoch."""
+        """(n_samples,) TRAIN, CHECK or REST in this epoch."""
         rest = self.due > self.epoch
         check = (self.eased > 0) & ~rest if self.check else torch.zeros_like(rest)
         return rest * REST + check * CHECK
 
-    def note(self, index: Tensor, seen: Look, delta: float = 0.0, ignore_index: int = -100) -> None:
-        """What a look at these samples showed. A sample of several rows has the margin of its weakest, ignored ones left out."""
-        weakest = seen.margins(ignore_index).nan_to_num(torch.inf).amin(1)
-        self.update(index, ~seen.lost(), weakest.masked_fill(weakest.isinf(), torch.nan), delta)
+    def note(
+        self, index: Tensor, result: ForwardResult, delta: float = 0.0, ignore_index: int = -100
+    ) -> None:
+        """Note the results of a forward pass. The margin of a sample is the smallest of its valid rows."""
+        smallest = result.margins(ignore_index).nan_to_num(torch.inf).amin(1)
+        margin = smallest.masked_fill(smallest.isinf(), torch.nan)
+        self.update(index, ~result.active_samples(), margin, delta)
 
     def weigh(self, index: Tensor, rows: RowLosses) -> RowLosses:
-        """The losses of these samples' rows as they are to count: as they are. For cards that leave out some and make up for it."""
+        """Weigh the losses of these samples. Subclasses that leave samples out can compensate for it here."""
         return rows
 
     def update(self, index: Tensor, won: Tensor, margin: Tensor, delta: float = 0.0) -> None:
-        """Their results. ``margin`` is p_t minus the strongest rival's; ``delta`` the one that was asked for."""
-        index, won, margin = index.cpu(), won.cpu(), margin.detach().float().cpu()
-        self._check(index, won, margin)
-        spare = won & (margin >= delta + self.spare)
-        eased = torch.where(spare, self.eased[index] + 1, 0)
+        """Note results.
+
+        Args:
+            index: (N,) indices of the samples.
+            won: (N,) bool.
+            margin: (N,) probability of the target minus that of its strongest opponent.
+            delta: The δ that decided on ``won``.
+
+        Raises:
+            ValueError: For shapes that differ, or an index outside of the data set.
+        """
+        index, won = index.cpu(), won.cpu()
+        margin = margin.detach().float().cpu()
+        if not index.shape == won.shape == margin.shape:
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (index, won, margin))
+            raise ValueError(f"index, won and margin must agree in shape, got {shapes}")
+        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < self.n_samples:
+            raise ValueError(
+                f"sample {int(index.max())} is not one of the scorecard's {self.n_samples}; is it made for"
+                " this data set?"
+            )
+        eased = torch.where(won & (margin >= delta + self.spare), self.eased[index] + 1, 0)
         narrow = self.narrow * (won & ~margin.isnan()).int()
         rest = torch.maximum(eased - self.earn + 1, narrow).clamp(0, self.max_rest)
         self.margin[index] = margin
-        self.streak[index] = torch.where(won, self.streak[index] + 1, 0)
-        self.won[index] = won
         self.eased[index] = eased
         self.seen[index] = self.epoch
         self.due[index] = self.epoch + 1 + rest
 
-    def _check(self, index: Tensor, won: Tensor, margin: Tensor) -> None:
-        if not index.shape == won.shape == margin.shape:
-            raise ValueError(
-                f"index, won and margin must agree, got {tuple(index.shape)}, {tuple(won.shape)} and {tuple(margin.shape)}"
-            )
-        if len(index) and not 0 <= int(index.min()) <= int(index.max()) < self.n_samples:
-            raise ValueError(
-                f"sample {int(index.max())} is not one of the scorecard's {self.n_samples}; is it made for this data set?"
-            )
-
     def counts(self) -> dict[str, int]:
-        """How many fight, are checked and rest in this epoch."""
+        """How many samples train, are checked and rest in this epoch."""
         counts = torch.bincount(self.states(), minlength=3).tolist()
-        return {"fight": counts[FIGHT], "check": counts[CHECK], "rest": counts[REST]}
+        return {"train": counts[TRAIN], "check": counts[CHECK], "rest": counts[REST]}
 
     def sync(self) -> None:
-        """Share what each process saw in this epoch; every process calls it, at the end of one. Nothing without processes."""
+        """Exchange the results of this epoch between processes. A collective call for the end of an epoch."""
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return
-        mine = self.state_dict()
-        everybody: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everybody, mine)
-        for theirs in reversed(everybody):  # where several saw a sample, the first of them counts
-            fresh = theirs["seen"] == self.epoch
+        states: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(states, self.state_dict())
+        for state in reversed(states):  # where several processes saw a sample, the lowest rank counts
+            fresh = state["seen"] == self.epoch
             for name in self._tensors:
-                getattr(self, name)[fresh] = theirs[name][fresh]
-
-    _tensors = ("margin", "won", "streak", "eased", "seen", "due")
+                getattr(self, name)[fresh] = state[name][fresh]
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, **{name: getattr(self, name).clone() for name in self._tensors}}
@@ -157,12 +168,13 @@ class Scorecard:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if len(state["margin"]) != self.n_samples:
             raise ValueError(
-                f"this scorecard has {self.n_samples} samples, the saved one {len(state['margin'])}: other data"
+                f"{self.n_samples} samples, but {len(state['margin'])} in the saved scorecard: other data"
             )
         self.epoch = state["epoch"]
         for name in self._tensors:
             getattr(self, name).copy_(state[name])
 
     def __repr__(self) -> str:
-        settings = f"check={self.check}, max_rest={self.max_rest}, spare={self.spare}, earn={self.earn}, narrow={self.narrow}"
+        rules = ("check", "max_rest", "spare", "earn", "narrow")
+        settings = ", ".join(f"{name}={getattr(self, name)}" for name in rules)
         return f"Scorecard({self.n_samples}, {settings}): {self.counts()} in epoch {self.epoch}"

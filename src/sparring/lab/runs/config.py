@@ -27,8 +27,7 @@ from sparring.losses.base import find_loss
 from sparring.losses.delta import DEFAULT_DELTA, AdaptiveDelta, WarmupDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.divergence import MODES as DIVERGENCE_MODES
-from sparring.training.presets import SPEEDS
-from sparring.training.schedules import SCHEDULES
+from sparring.training.presets import SCHEDULES, SPEEDS
 
 LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
 AUGMENTATIONS = ("off", "crop", "flip")  # of images: see pixels.py

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sparring.backward.skipper import Look
+from sparring.backward.skipper import ForwardResult
 from sparring.heads.linear import LinearLoss
 from sparring.lab.kinds.encode import Encoder
 from sparring.lab.kinds.metrics import score
@@ -60,7 +60,7 @@ class Evaluator:
             )
             n_won, n_valid = n_won + rows.won.sum().item(), n_valid + rows.valid.sum().item()
             margin = (
-                Look(given, target, rows, len(chosen), judge if isinstance(judge, LinearLoss) else None)
+                ForwardResult(given, target, rows, len(chosen), judge if isinstance(judge, LinearLoss) else None)
                 .margins()
                 .cpu()
             )

@@ -34,9 +34,8 @@ from sparring.lab.task import plain
 from sparring.training import checkpoint
 from sparring.training.divergence import DivergenceError
 from sparring.training.loop import Loop
-from sparring.training.presets import find_speed
+from sparring.training.presets import adamw, resolve_speed
 from sparring.training.resume import ANYWAY, ResumeError
-from sparring.training.schedules import adamw
 
 
 class Watch(Protocol):
@@ -125,8 +124,14 @@ class Run:
         self.dev = Evaluator(self.encoder, dev, self.judge)
         self.journals = {name: Journal(self.path / f"{name}.jsonl") for name in ("steps", "evaluations")}
         self.journals["epochs"] = Journal(self.path / "epochs.jsonl", key="epoch")
-        card = find_speed(config.speed).card(
-            len(features), self.built.net, rest=config.rest, check=config.check, max_rest=config.max_rest
+        parts = resolve_speed(
+            self.built.net,
+            len(features),
+            loss=objective,
+            speed=config.speed,
+            rest=config.rest,
+            check=config.check,
+            max_rest=config.max_rest,
         )
         return Loop(
             self.built.net,
@@ -139,7 +144,7 @@ class Run:
             accumulation=config.make_accumulation(),
             speed=config.speed,
             skip=config.skip,
-            scorecard=self.plan.card or card or False,
+            scorecard=self.plan.card or parts.scorecard or False,
             lengths=self.encoder.lengths(features),
             forward=self.encoder.forward,
             collate=self.encoder.collate_for_training,

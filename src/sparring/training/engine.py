@@ -1,0 +1,223 @@
+"""The engine: how the window of one optimizer step runs, for every trainer.
+
+    train(batch) ... ─► close_window() ─► the trainer's optimizer steps ─► follow(n_steps)
+
+The training loop, `SparringTrainer` and the Lightning module drive it. Gradients are summed over the
+processes once a window, in ``close_window``, so a process can skip a backward pass that another process
+runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from accelerate.utils import send_to_device
+from torch import Tensor, nn
+
+from sparring.backward.skipper import ForwardResult, Skipper, has_batch_norm
+from sparring.heads.linear import LinearLoss
+from sparring.losses import Loss
+from sparring.losses.delta import DeltaSchedule, delta_value
+from sparring.training.accumulation import AdaptiveAccumulation
+from sparring.training.batches import Batch
+from sparring.training.record import Record
+from sparring.training.replicas import Replicas
+from sparring.training.sampler import RestingLoader
+from sparring.training.scorecard import Scorecard
+
+# of batches, their results, and the sums of losses and of row weights over all processes
+OnForward = Callable[[Sequence[Batch], Sequence[ForwardResult], float, float], None]
+
+
+class WindowResult(NamedTuple):
+    """The results of a window."""
+
+    loss: float  # mean over its rows on all processes
+    n_forward: float  # samples with a forward pass on this process
+    n_backward: float  # samples with a backward pass on this process
+    won_share: float  # of the rows it trained on; of an earlier window, where it has none
+    accumulation: int  # batches it trained on
+
+
+@dataclass
+class Engine:
+    """Runs windows: forward passes, backward passes of active samples, accumulation, scorecard and δ."""
+
+    model: nn.Module  # its parameters get the gradients
+    loss: Loss | LinearLoss  # a LinearLoss on a layer of the model takes features instead of logits
+    forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]]  # logits and targets of a model and a batch
+    _: KW_ONLY
+    skip: str  # mode of the Skipper
+    accumulation: AdaptiveAccumulation
+    device: torch.device
+    scorecard: Scorecard | None = None  # notes results, so that samples can rest
+    loader: RestingLoader | None = None  # loads samples that failed a check once more
+    backward: Callable[[Tensor], Any] = Tensor.backward
+    on_forward: OnForward | None = None  # called before the backward pass
+    record: Record = field(default_factory=Record)
+
+    def __post_init__(self) -> None:
+        self.net = self.model  # forward is called with it: the model, or a wrapper of it
+        self.loss.to(self.device)
+        self.skipper = Skipper(self.model, self.skip)
+        self.replicas = Replicas(self.device)
+        self.won_share = 0.0  # of the last window
+        self.lost: list[int] = []  # samples that failed a check and have not been trained on yet
+        self._has_batch_norm = has_batch_norm(self.model)
+        self.replicas.same([*self.model.parameters(), *self.model.buffers()])
+
+    def close(self) -> None:
+        """Remove the hooks from the model."""
+        self.skipper.close()
+
+    @property
+    def delta(self) -> float | None:
+        """The current δ; None for a loss without one."""
+        return current_delta(self.loss)
+
+    # ------------------------------------------------------------ batches
+
+    def train_window(self, batches: Iterable[Batch]) -> None:
+        """Train on batches, and finish the epoch with its last one."""
+        for batch in batches:
+            self.train(batch)
+            if batch.last:
+                self.finish_epoch()
+
+    def train(self, batch: Batch) -> None:
+        """Train on a batch, or check it.
+
+        Samples that fail a check are trained on together with the next batch, or as soon as they fill one.
+        """
+        if batch.data is None:
+            return
+        batch = batch._replace(indices=batch.indices.to(self.device))
+        if not batch.check:
+            self.train_on([batch, *self._take_lost()])
+            return
+        self.check(batch)
+        while self._n_lost() >= self._batch_size * self.replicas.size:
+            self.train_on(self._take_lost())
+
+    def finish_epoch(self) -> None:
+        """Train on the samples that failed a check, and exchange the scorecard. A collective call."""
+        while self._n_lost():
+            self.train_on(self._take_lost())
+        if self.scorecard is not None:
+            self.scorecard.sync()
+
+    def train_on(self, batches: Sequence[Batch]) -> None:
+        """Run forward passes, and backward passes where they are needed. All processes call it together."""
+        steps = [self.skipper.forward(self._compute, batch, Batch.select) for batch in batches]
+        counts = [step.full.counts() for step in steps]
+        totals = [sum(column) for column in zip(*counts, strict=True)] or [0.0] * 4
+        n_valid, n_won, mass, loss = self.replicas.sum(totals)
+        if self.on_forward is not None:
+            self.on_forward(batches, [step.full for step in steps], loss, mass)
+        scale = self.accumulation.add(n_all=int(n_valid), n_masked=int(n_won), mass=mass)
+        for batch, step, batch_counts in zip(batches, steps, counts, strict=True):
+            n_backward = self.skipper.backward(step, scale, self.backward)
+            self._note(batch, step.full)
+            n_forward = step.full.n_samples
+            if step.form == "two-pass" and step.active is not None:
+                n_forward += step.active.n_samples
+            self.record.add_batch(batch_counts, n_forward, n_backward)
+
+    def check(self, batch: Batch) -> None:
+        """Run a forward pass without gradients in eval mode."""
+        result = self.skipper.score(self._compute, batch)
+        self._note(batch, result)
+        self.lost += batch.indices[result.active_samples()].tolist()
+        self.record.add_batch(result.counts(), result.n_samples, 0)
+
+    def _compute(self, batch: Batch) -> ForwardResult:
+        logits, target = self.forward(self.net, batch.data)
+        rows = self.loss.rows(logits, target)
+        if self.scorecard is not None:
+            rows = self.scorecard.weigh(batch.indices, rows)
+        head = self.loss if isinstance(self.loss, LinearLoss) else None
+        return ForwardResult(logits, target, rows, len(batch.indices), head)
+
+    def _note(self, batch: Batch, result: ForwardResult) -> None:
+        if self.scorecard is not None:
+            self.scorecard.note(batch.indices, result, self.delta or 0.0, self.loss.ignore_index)
+
+    @property
+    def _batch_size(self) -> int:
+        return 1 if self.loader is None else self.loader.sampler.batch_size
+
+    def _n_lost(self) -> float:
+        """Samples that failed a check, on all processes."""
+        return self.replicas.sum([len(self.lost)])[0]
+
+    def _take_lost(self) -> list[Batch]:
+        """A batch of samples that failed a check, at most two batch sizes; none without any."""
+        if not self.lost:
+            return []
+        assert self.loader is not None
+        size = 2 * self._batch_size
+        indices = self.lost[:size]
+        self.lost = self.lost[size:]
+        return [send_to_device(self.loader.fetch(indices), self.device)]
+
+    # ------------------------------------------------------------ windows
+
+    def close_window(self) -> WindowResult:
+        """End a window: its gradients become those of the mean over its rows on all processes."""
+        accumulation = self.accumulation
+        n_micro = accumulation.n_micro
+        if accumulation.n_all:
+            self.won_share = accumulation.n_masked / accumulation.n_all
+        self.replicas.sum_gradients(self.model.parameters())
+        accumulation.close(self.model.parameters())
+        if self._has_batch_norm:
+            self.replicas.same(self.model.buffers())
+        window = self.record.close_window(n_updates=int(n_micro > 0))
+        loss, mass = self.replicas.sum([window["loss"], window["mass"]])
+        samples = (window["n_forward"], window["n_backward"])
+        return WindowResult(loss / (mass or 1), *samples, self.won_share, n_micro)
+
+    def follow(self, n_steps: int) -> None:
+        """Advance δ by planned batches, as a learning-rate schedule is advanced."""
+        step_delta(self.loss, n_steps, self.won_share)
+
+    def totals(self) -> dict[str, float]:
+        """Counts over all processes since the run began."""
+        names = ("n_forward", "n_backward", "n_rows", "n_won")
+        return dict(zip(names, self.replicas.sum([self.record.totals[name] for name in names]), strict=True))
+
+    # ------------------------------------------------------------ state
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"loss": self.loss, "accumulation": self.accumulation, "record": self.record}
+        return parts if self.scorecard is None else {**parts, "scorecard": self.scorecard}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of this process."""
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        return {**parts, "lost": list(self.lost), "won_share": self.won_share}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load a state. Parts that it does not hold stay as they are."""
+        for name, part in self._parts().items():
+            if name in state:
+                part.load_state_dict(state[name])
+        self.lost = list(state["lost"])
+        self.won_share = float(state["won_share"])
+
+
+def current_delta(loss: nn.Module) -> float | None:
+    """The current δ of a loss; None for a loss without one."""
+    delta = getattr(loss, "delta", None)
+    return None if delta is None else delta_value(delta)
+
+
+def step_delta(loss: nn.Module, n_steps: int, won_share: float) -> None:
+    """Advance the δ schedule of a loss, if it has one."""
+    delta = getattr(loss, "delta", None)
+    if isinstance(delta, DeltaSchedule):
+        for _ in range(n_steps):
+            delta.step(won_share)

@@ -1,0 +1,58 @@
+"""A small task that the tests of training share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from sparring import ASSoftmaxLoss
+from sparring.training.loop import train
+
+ROOT = Path(__file__).parents[2]
+N = 96
+
+
+def digits_like(n: int = N) -> TensorDataset:
+    """Three classes, most samples easy, some with a random label."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(0, 3, (n,), generator=generator)
+    x = torch.randn(n, 6, generator=generator) + 2.5 * nn.functional.one_hot(y, 6)
+    y[::11] = torch.randint(0, 3, y[::11].shape, generator=generator)
+    return TensorDataset(x, y)
+
+
+def net(dropout: float = 0.1) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(6, 24), nn.GELU(), nn.Dropout(dropout), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 3)
+    )
+
+
+def run(model: nn.Module | None = None, loss: Any = None, **settings: Any) -> tuple[dict[str, Tensor], Any]:
+    """The weights after training, and the record."""
+    model = net() if model is None else model
+    settings = {"batch_size": 8, "epochs": 4, "lr": 0.02, **settings}
+    record = train(model, loss or ASSoftmaxLoss(0.3), digits_like(), **settings)
+    return model.state_dict(), record
+
+
+def gap(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    """The largest difference of two weights."""
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+def launch(n: int, module: str, *arguments: str) -> None:
+    """Run a module of the tests on n processes."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
+    command = [*torchrun, "-m", module, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-4000:]
