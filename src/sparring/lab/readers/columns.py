@@ -97,8 +97,9 @@ class Plan:
 def make_plan(table: Table, asked: Columns) -> Plan:
     """The plan for a table, from what the user asked for and what the columns are called and hold."""
     kinds = {candidate.name: candidate for candidate in list_kinds() if candidate.roles}
-    if asked.kind is not None and asked.kind not in kinds:
-        raise UserError(f'--kind must be one of {", ".join(kinds)}, got "{asked.kind}"')
+    name = asked.kind
+    if name is not None and name not in kinds:
+        raise UserError(f'--kind must be one of {", ".join(kinds)}, got "{name}"')
     roles = {
         role: _named(table, getattr(asked, role), flag)
         for role, flag in FLAGS.items()
@@ -109,7 +110,7 @@ def make_plan(table: Table, asked: Columns) -> Plan:
             f"{' and '.join(FLAGS[role] for role in roles)} must name different columns, got {', '.join(roles.values())}"
         )
     given = frozenset(roles)
-    kind = kinds[asked.kind] if asked.kind else _kind_by_names(table, roles)
+    kind = kinds[name] if name else _kind_by_names(table, roles)
     if kind is not None and "text_b" in kind.roles:
         roles = {**_pair(table, roles), **roles}
     elif "text_b" in roles:
