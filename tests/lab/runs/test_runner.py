@@ -420,7 +420,7 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"epochs": 0}, "epochs must be"),
         ({"metric": "bleu"}, "colours has no metric bleu; it has accuracy, macro_f1, matthews"),
-        ({"layers": 2}, "layers, freeze_embeddings and pooling are for pre-trained models"),
+        ({"layers": 2}, "layers: for pre-trained models only"),
         ({"n_train": 0}, "n_train must be at least 1"),
         ({"model": "no-such-folder/at-all"}, 'model "no-such-folder/at-all"'),
         ({"lam": -1.0, "accumulation": "adaptive"}, "lam must be"),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from sparring.lab.errors import UserError
 from sparring.lab.kinds.encoder import Encoder, Sample
+from sparring.lab.kinds.metrics import label_metrics
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
 from sparring.losses import list_losses
 
@@ -36,6 +37,8 @@ class Kind:
         generates: Whether predictions are generated token by token.
         roles: For tables: the field that each column role (text, text_b, label) fills. Empty: not from tables.
         column_names: For tables: names by which the column of a role is recognised, where they are special.
+        description: For tables: how the columns are understood, with the fields {text}, {text_b}, {label} for
+            their names and {n_labels}.
         has_separator: For tables: whether a cell may hold several values.
         separator: For tables: what separates them by default.
         endings: Endings of files that hold one sample each.
@@ -62,6 +65,7 @@ class Kind:
 
     roles: Mapping[str, str] = {}
     column_names: Mapping[str, frozenset[str]] = {}
+    description = 'column "{label}" holds one of {n_labels} values'
     has_separator = False
     separator: str | None = None
     endings: tuple[str, ...] = ()
@@ -106,12 +110,6 @@ class Kind:
         value = sample[self.fields[0]]
         return tuple(value) if isinstance(value, list) else value
 
-    def describe(
-        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
-    ) -> str:
-        """Tell a user how the columns of a table were understood."""
-        return f'kind {self.name}: column "{roles["label"]}" holds one of {n_labels} values'
-
     # ------------------------------------------------------------ files with one or many samples
 
     def read_file(self, path: Path, size: int | None = None) -> Sample:
@@ -129,10 +127,14 @@ class Kind:
     def parse_inputs(
         self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
     ) -> list[Sample]:
-        """Make samples without labels of what a user passes to ``predict``."""
+        """Make samples without labels of what a user passes to ``predict``; ``seconds`` are for pairs of texts."""
         if seconds is not None:
             raise UserError(f"{task} takes one text, not a pair")
-        return [{self.fields[0]: text} for text in inputs]
+        return [self.parse_input(text, task, processor) for text in inputs]
+
+    def parse_input(self, text: str, task: str, processor: Any) -> Sample:
+        """Make one sample; files are read as the processor of the model wants them."""
+        return {self.fields[0]: text}
 
     # ------------------------------------------------------------ losses and metrics
 
@@ -157,9 +159,7 @@ class Kind:
         self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
     ) -> dict[str, float]:
         """All `metrics` of the predictions."""
-        from sparring.lab.kinds import metrics
-
-        return metrics.label_metrics(self.targets(samples), predicted)
+        return label_metrics(self.targets(samples), predicted)
 
     def targets(self, samples: Iterable[Sample]) -> list[Any]:
         """What a model should predict for each sample."""

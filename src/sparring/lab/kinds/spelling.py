@@ -7,6 +7,7 @@ from typing import Any
 
 from sparring.lab.kinds.base import register_kind
 from sparring.lab.kinds.encoder import Sample
+from sparring.lab.kinds.metrics import correction_metrics
 from sparring.lab.kinds.text import TextKind
 from sparring.lab.kinds.token import PerTokenEncoder
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
@@ -40,6 +41,7 @@ class SpellingKind(TextKind):
     one_label = False
     labelled = False
     roles = {"text": "source", "label": "target"}
+    description = 'columns "{text}" and "{label}" with as many characters'
     column_names = {"text": frozenset({"source"}), "label": frozenset({"target"})}
     vocabulary_fields = ("source", "target")
     words = True
@@ -57,22 +59,14 @@ class SpellingKind(TextKind):
         """The characters of the training sentences, as in the paper."""
         return sorted({character for sample in train for character in sample["source"] + sample["target"]})
 
-    def describe(
-        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
-    ) -> str:
-        return f'kind spelling: columns "{roles["text"]}" and "{roles["label"]}" with as many characters'
-
     def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         return ("correction_f1", "correction_precision", "correction_recall", "detection_f1")
 
     def score(
         self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
     ) -> dict[str, float]:
-        from sparring.lab.kinds import metrics
-
-        return metrics.correction_metrics(
-            [sample["source"] for sample in samples], self.targets(samples), predicted
-        )
+        sources = [sample["source"] for sample in samples]
+        return correction_metrics(sources, self.targets(samples), predicted)
 
     def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
         """Only characters that were changed, or should have been."""

@@ -289,7 +289,10 @@ def _kind_note(plan: Plan, splits: Splits) -> str:
         labels = {
             label for samples in splits.values() for sample in samples for label in kind.labels_of(sample)
         }
-    return kind.describe(plan.roles, len(labels), plan.separator, some(plan.one_hot))
+    if plan.one_hot:
+        return f"kind {kind}: {len(labels)} columns of 0 and 1, one per label: {some(plan.one_hot)}"
+    cut = f', separated by "{plan.separator}"' if plan.separator and kind.multilabel else ""
+    return f"kind {kind}: {kind.description.format(**plan.roles, n_labels=len(labels))}{cut}"
 
 
 def _part_notes(kind: Kind, splits: Splits) -> list[str]:

@@ -74,6 +74,14 @@ class Predictor:
         for start in range(0, len(samples), BATCH):
             part = samples[start : start + BATCH]
             features = self.encoder.encode(part)
-            answers = self.encoder.answers(self.net, self.encoder.collate(features), part, features)
-            rows += [{**plain(sample), **answer} for sample, answer in zip(part, answers, strict=True)]
+            batch = self.encoder.collate(features)
+            logits = None if self.kind.generates else self.net(**batch).logits
+            predicted = self.encoder.predict(self.net, batch, logits, part, features)
+            answers = [
+                {**plain(sample), "predicted": value} for sample, value in zip(part, predicted, strict=True)
+            ]
+            if self.kind.one_label and logits is not None:
+                for answer, row in zip(answers, logits, strict=True):
+                    answer["probabilities"] = self.encoder.probabilities(row)
+            rows += answers
         return rows

@@ -26,7 +26,7 @@ from sparring.lab.kinds.encoder import Features
 from sparring.lab.kinds.metrics import pearson
 from sparring.lab.models.settings import ModelOptions
 from sparring.lab.runs import records
-from sparring.lab.runs.evaluate import Evaluator, Outcome
+from sparring.lab.runs.evaluate import Evaluation, Evaluator
 from sparring.lab.runs.plan import Plan
 from sparring.lab.runs.records import Journal
 from sparring.lab.task import plain
@@ -255,7 +255,7 @@ class Run:
         }
         records.write_json(self.path / "data.json", {**facts, "sizes": sizes, "labels": data.labels})
 
-    def _summary(self, record: Any, outcome: Outcome | None) -> dict[str, Any]:
+    def _summary(self, record: Any, outcome: Evaluation | None) -> dict[str, Any]:
         evaluations, last, best = record.evaluations, record.epochs[-1], record.best or record.evaluations[-1]
         metric = self.config.metric
         assert metric is not None
@@ -290,7 +290,7 @@ class Run:
             "config": asdict(self.config),
         }
 
-    def _keep(self, outcome: Outcome | None, summary: dict[str, Any]) -> None:
+    def _keep(self, outcome: Evaluation | None, summary: dict[str, Any]) -> None:
         """The summary comes last: where it is, everything is."""
         self._check_folder()
         net: Any = self.model.net
@@ -304,7 +304,7 @@ class Run:
         self._check_folder()
         checkpoint.remove(self.path)
 
-    def _lines(self, outcome: Outcome) -> Iterator[dict[str, Any]]:
+    def _lines(self, outcome: Evaluation) -> Iterator[dict[str, Any]]:
         """The test samples and what was made of them; the hardest with a picture, where there is something to look at."""
         known = [i for i, margin in enumerate(outcome.margins) if margin == margin]
         hardest = set(sorted(known, key=outcome.margins.__getitem__)[:N_PICTURES])
