@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 
 from sparring.cli.terminal import json_text
-from sparring.lab import show
 from sparring.lab.datasets import UserError, Where, get_task
 from sparring.lab.errors import MissingDataError
 from sparring.lab.models import wheels
@@ -24,6 +23,7 @@ from sparring.lab.paper.studies import STUDIES, Entry, Study, base_config, entri
 from sparring.lab.paper.tables import Sheet
 from sparring.lab.runs.jobs import remove, run_all
 from sparring.lab.runs.records import plain, write, write_json
+from sparring.lab.table import Table, console
 
 
 class Rerun:
@@ -124,7 +124,7 @@ def print_plan(rerun: Rerun, jobs: int) -> None:
                 (task, name, label, seeds, "done" if done == len(plans) else f"{done} of {len(plans)} done")
             )
     title = f"{rerun.study.name}: {rerun.study.about}"
-    show.console().print(show.table(title, ("task", "method", "trained as", "seeds", ""), rows, left=5))
+    Table(title, ("task", "method", "trained as", "seeds", ""), rows, n_text=5).print()
     for task, text in rerun.words.items():
         print(f"{task}, {text}")
     more = ", and then two more for each on a part of the data" if rerun.study.then else ""
@@ -150,11 +150,8 @@ def _time(rerun: Rerun, jobs: int) -> str:
 
 
 def print_sheets(sheets: Sequence[Sheet]) -> None:
-    console = show.console()
     for sheet in sheets:
-        console.print(show.table(sheet.title, ("", *sheet.columns), sheet.rows()))
-        for note in sheet.notes:
-            console.print(note, style="dim", markup=False)
+        Table(sheet.title, ("", *sheet.columns), sheet.rows(), sheet.notes).print()
 
 
 def save(folder: Path, study: Study, results: Results, command: str) -> list[Path]:
@@ -249,7 +246,7 @@ def _list(name: str, options: Any, flags: dict[str, Any]) -> None:
     if options.json:
         print(json_text({"study": name, "about": LISTINGS[name][0], **made.json()}))
     else:
-        show.console().print(show.table(made.title, made.columns, made.cells))
+        Table(made.title, made.columns, made.cells).print()
     if options.save:
         path = Path(options.save) / f"{name.replace(' ', '_')}.md"
         write(path, f"{made.markdown()}\nMade by `{shlex.join(['sparring', *sys.argv[1:]])}`.\n")
@@ -276,9 +273,7 @@ def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | Non
         return None
     if _n_todo(rerun):
         print(f"{study.name}: {_n_todo(rerun)} runs to do, {_time(rerun, options.jobs)}", file=sys.stderr)
-    return rerun.run(
-        options.jobs, show.console(stderr=True), fresh=options.fresh, anyway=options.resume_anyway
-    )
+    return rerun.run(options.jobs, console(stderr=True), fresh=options.fresh, anyway=options.resume_anyway)
 
 
 def _give(study: Study, results: Results, options: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from sparring.lab.errors import UserError
 from sparring.lab.runs.config import IDENTITY
 from sparring.lab.runs.records import RunFolder, read_lines, write_lines
 from sparring.lab.runs.schema import N_BINS, WHOLE, check_record, is_study
-from sparring.lab.runs.summaries import spread
+from sparring.lab.runs.summaries import Spread, spread
 
 CURVES = ("steps", "evaluations", "margins")  # over training; on dev; on test
 POINTS = 60  # of a curve over training
@@ -93,7 +93,7 @@ class Results:
         """One for each seed."""
         return [each for each in self.records if (each["task"], each["method"]) == (task, method)]
 
-    def figure(self, task: str, method: str, name: str | None = None) -> dict[str, Any] | None:
+    def figure(self, task: str, method: str, name: str | None = None) -> Spread | None:
         """A figure on test (None: the one that decides), mean and spread over seeds, in percent; None where the task does not have it."""
         values = []
         for each in self.of(task, method):
@@ -104,7 +104,7 @@ class Results:
                 values.append(100 * each["test"][wanted])
         return spread(values)
 
-    def over_seeds(self, task: str, method: str, name: str) -> dict[str, Any] | None:
+    def over_seeds(self, task: str, method: str, name: str) -> Spread | None:
         """A number of the summaries."""
         return spread([each[name] for each in self.of(task, method) if each[name] is not None])
 

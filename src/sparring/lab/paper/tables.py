@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sparring.lab.datasets import get_task, known
 from sparring.lab.paper import published as paper
 from sparring.lab.paper.results import Results
-from sparring.lab.runs.summaries import spread
+from sparring.lab.runs.summaries import Spread, spread
 
 FIGURES = {"eurlex": ("macro_f1", "micro_f1"), "wos": ("macro_f1", "micro_f1")}  # where a table has two
 
@@ -20,7 +20,7 @@ class Cell(NamedTuple):
 
     row: str
     column: str
-    ours: dict[str, Any] | None  # mean, std, values
+    ours: Spread | None  # mean, std, values
     published: float | None
     form: str = "{:.2f}"
 
@@ -182,7 +182,9 @@ def times(
             if method != "Softmax":
                 spent = results.seconds(task, named(method, form))
                 ratios = [100 * (spent[seed] / base[seed] - 1) for seed in spent if seed in base]
-                ours = {"mean": statistics.median(ratios), "std": None, "values": ratios} if ratios else None
+                ours: Spread | None = (
+                    {"mean": statistics.median(ratios), "std": None, "values": ratios} if ratios else None
+                )
                 cells.append(Cell(method, place, ours, more.get(method, {}).get(task), "{:+.0f}%"))
     notes = (
         "training alone, evaluations left out (processor seconds, where there is no GPU); the others: percent more than softmax with the"
@@ -250,7 +252,9 @@ def table8(results: Results) -> list[Sheet]:
     ]
     for method in ("Softmax", "AS-Softmax"):
         found = [cell.ours["mean"] for cell in sheet.cells if cell.row == method and cell.ours]
-        mean = {"mean": statistics.mean(found), "std": None, "values": found} if found else None
+        mean: Spread | None = (
+            {"mean": statistics.mean(found), "std": None, "values": found} if found else None
+        )
         whole = set(results.tasks) == set(paper.GLUE[method]) - {"Avg"}
         sheet.cells.append(
             Cell(
