@@ -224,10 +224,12 @@ def tune(options: argparse.Namespace) -> int:
 
 
 def paper(options: argparse.Namespace) -> None:
-    from sparring.lab.paper.rerun import paper
+    from sparring.lab.paper.command import paper
     from sparring.lab.runs.config import typed
 
-    paper(options, {name: typed(name, value, "") for name, value in flags_of(options).items()})
+    output = paper(options, {name: typed(name, value, "") for name, value in flags_of(options).items()})
+    if output is not None:
+        _print_json(output)
 
 
 def predict(options: argparse.Namespace) -> None:
