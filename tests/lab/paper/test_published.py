@@ -8,7 +8,6 @@ from sparring.lab.datasets import get_task
 from sparring.lab.paper import published
 from sparring.lab.paper.methods import ALL_METHODS, AS_SPEED, SPEED_ALL, Method
 from sparring.lab.runs.config import Config
-from sparring.lab.task import KINDS
 
 ROWS = {
     "QUALITY": [583.86, 585.92, 588.69, 302.1, 303.66, 300.23, 300.45, 590.65, 587.91],
@@ -95,7 +94,7 @@ def test_methods_have_the_settings_of_table_6(method: Method) -> None:
 
 
 def test_methods_without_a_multi_label_form() -> None:
-    kind = KINDS[get_task("eurlex").kind]
+    kind = get_task("eurlex").kind
     printed = [name for name, row in published.QUALITY.items() if row["eurlex.micro_f1"] is not None]
     assert [method.name for method in ALL_METHODS if method.fits(kind)] == [*printed, SPEED_ALL.name]
     config = AS_SPEED.configure(Config("eurlex"), get_task("eurlex"))

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparring.lab.kinds import Kind
 from sparring.lab.paper import published
 from sparring.lab.runs.config import Config
-from sparring.lab.task import KINDS, Kind, Task
+from sparring.lab.task import Task
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,13 @@ class Method:
         settings.pop("alpha", None)  # the loss entmax15 has α = 1.5
         return {**settings, **self.fixed}
 
-    def loss_for(self, kind: Kind) -> str:
-        return f"multilabel-{self.loss}" if kind.multilabel else self.loss
-
     def fits(self, kind: Kind) -> bool:
         """Whether the loss has a form for the kind."""
-        return self.loss_for(kind) in kind.losses
+        return kind.loss_name(self.loss) in kind.losses
 
     def configure(self, config: Config, task: Task) -> Config:
         """The config of a run of this method on a task."""
-        return config.replace(loss=self.loss_for(KINDS[task.kind]), **self.settings(task.name))
+        return config.replace(loss=task.kind.loss_name(self.loss), **self.settings(task.name))
 
     def at(self, setting: str, value: float) -> Method:
         """The same method with another value of a setting, such as ``k=10``."""

@@ -42,7 +42,7 @@ SMALL: dict[str, Settings] = {  # a minute or so for each run
 
 _CIFAR = {"batch_size": 32, "n_dev": 500, "n_test": 2000}
 _DIGITS = {"n_train": 300, "batch_size": 16}  # few samples: with all of them every method has 99 %
-NETWORKS: dict[str, dict[str, Settings]] = {  # by task or kind: a network from scratch and a pre-trained one
+NETWORKS: dict[str, dict[str, Settings]] = {  # a network from scratch and a pre-trained one
     "cifar100": {
         "from scratch": {**_CIFAR, "model": "resnet", "n_train": 5000, "epochs": 10},
         "pre-trained": {**_CIFAR, "model": "efficientnet-lite0", "n_train": 2000, "epochs": 4},
@@ -51,9 +51,6 @@ NETWORKS: dict[str, dict[str, Settings]] = {  # by task or kind: a network from 
         "from scratch": {**_DIGITS, "model": "tiny", "epochs": 10},
         "pre-trained": {**_DIGITS, "model": "resemblyzer", "epochs": 5},
     },
-    "image": {"from scratch": {"model": "tiny"}, "pre-trained": {"model": "efficientnet-lite0"}},
-    "audio": {"from scratch": {"model": "tiny"}, "pre-trained": {"model": "resemblyzer"}},
-    "text": {"from scratch": {"model": "tiny"}, "pre-trained": _TEXT},
 }
 
 _FULL_CIFAR = {"batch_size": 62, "epochs": 200}
@@ -76,13 +73,15 @@ FULL_MODELS = {
 
 def networks(task: Task, scale: str) -> dict[str, Settings]:
     """Settings of a network from scratch and of a pre-trained one."""
-    full = FULL_NETWORKS.get(task.name) if scale == "full" else None
-    return full or NETWORKS.get(task.name) or NETWORKS.get(task.kind) or NETWORKS["text"]
+    if scale == "full" and task.name in FULL_NETWORKS:
+        return FULL_NETWORKS[task.name]
+    pretrained = _TEXT if task.kind.reads_text else {"model": task.kind.pretrained}
+    return NETWORKS.get(task.name) or {"from scratch": {"model": "tiny"}, "pre-trained": pretrained}
 
 
 def beams(task: Task, scale: str) -> dict[str, Settings]:
     """Greedy search and five beams, where text is generated."""
-    return {"beam=1": {"beams": 1}, "beam=5": {"beams": 5}} if task.kind == "generation" else {"": {}}
+    return {"beam=1": {"beams": 1}, "beam=5": {"beams": 5}} if task.kind.generates else {"": {}}
 
 
 def settings_of(task: Task, scale: str, *, sparse: bool = False) -> Settings:
@@ -102,7 +101,7 @@ def settings_of(task: Task, scale: str, *, sparse: bool = False) -> Settings:
         return {"model": FULL_MODELS.get(task.name, "bert-base-uncased"), **values, "lr": 2e-5}
     if task.name in FULL_GENERATION:
         return dict(FULL_GENERATION[task.name])
-    if task.kind == "image":
+    if not task.kind.reads_text:
         return {}
     bert = {"model": FULL_MODELS.get(task.name, "bert-base-cased")}
     if task.name in published.GLUE_TASKS:
@@ -121,6 +120,6 @@ def description(config: Config, task: Task, data: Data) -> str:
         f"{n_train:,} of {len(data.train):,} samples",
         f"{config.epochs} epochs of batches of {config.batch_size}",
         f"lr {config.lr:g}",
-        "" if task.kind in ("image", "audio") else f"texts cut at {config.max_length} tokens",
+        f"texts cut at {config.max_length} tokens" if task.kind.reads_text else "",
     ]
     return ", ".join(part for part in parts if part)

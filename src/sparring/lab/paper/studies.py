@@ -17,7 +17,7 @@ from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, SPARSE_SOFTMAX, SPEE
 from sparring.lab.paper.published import GLUE_TASKS, SPARSE_TASKS, TEXT_TASKS
 from sparring.lab.paper.study_records import Results
 from sparring.lab.table import Table
-from sparring.lab.task import KINDS, Task
+from sparring.lab.task import Task
 
 TEN_CLASSES = ("digits", "fsdd")  # of which to keep 20 would be softmax
 
@@ -65,11 +65,10 @@ class Study:
 
     def methods_on(self, task: Task, n_classes: int) -> list[Method]:
         """The methods that have a form for the task; to keep as many classes as there are is softmax."""
-        kind = KINDS[task.kind]
         return [
             method
             for method in (self.methods(task) if callable(self.methods) else self.methods)
-            if method.fits(kind)
+            if method.fits(task.kind)
             and task.name not in method.left_out
             and not (method.point and method.point[0] == "k" and method.point[1] >= n_classes)
         ]
@@ -83,7 +82,7 @@ def _kept_twenty(task: Task) -> Sequence[Method]:
 
 def _logit_margins(task: Task) -> Sequence[Method]:
     """Figure 5: a margin between logits, and the two lines that it is compared with."""
-    if KINDS[task.kind].multilabel:
+    if task.kind.multilabel:
         raise UserError(f"figure5 is about losses with one target; {task.name} is multi-label")
     return SOFTMAX, AS_SOFTMAX, *methods.MARGIN_POINTS
 

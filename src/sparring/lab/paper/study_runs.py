@@ -23,7 +23,6 @@ from sparring.lab.runs.plan import Plan, open_task, plan, sizes
 from sparring.lab.runs.records import RunFolder
 from sparring.lab.task import Data, Task
 
-TEXT_KINDS = ("multi-class", "pair", "token", "spelling", "multi-label")  # evaluated often for Table 4
 OF_THE_NETWORK = ("layers", "freeze_embeddings", "pooling", "lr")  # settings chosen for one network
 
 
@@ -152,7 +151,7 @@ def base_config(
         settings = {key: value for key, value in settings.items() if key not in OF_THE_NETWORK}
     config = Config(**{"task": task.name, "speed": "off", **settings, **flags})
     task, data = open_task(config)
-    if config.eval_every is None and task.kind in TEXT_KINDS:
+    if config.eval_every is None and task.kind.reads_text and not task.kind.generates:
         resolved = plan(config, task, data, strict=False).config
         n_train, _, _ = sizes(resolved, data)
         assert resolved.epochs is not None
@@ -198,20 +197,16 @@ def hard_and_random(runs: Sequence[StudyRun]) -> list[StudyRun]:
 
 def hard_samples(plan: Plan) -> list[int]:
     """Indices of the training samples in which a finished run's best model leaves an opponent within δ."""
-    from sparring.lab.kinds.encode import encoder_for
-    from sparring.lab.models import build as models
     from sparring.lab.runs.evaluate import Evaluator
     from sparring.lab.runs.runner import cut
     from sparring.losses.delta import delta_value
 
     config, data = plan.config, plan.data
     plan.folder.verify()
-    net, tokenizer = models.load(plan.folder.model, data.kind, trust_remote_code=config.trust_remote_code)
-    length = getattr(tokenizer, "model_max_length", config.max_length)
-    assert length is not None
-    encoder = encoder_for(data.kind, data.labels, tokenizer, length, plan.task.top_k)
+    model = data.kind.load_model(plan.folder.model, trust_remote_code=config.trust_remote_code)
+    encoder = data.encoder(model.processor, top_k=plan.task.top_k)
     loss: Any = config.make_loss(1, schedule=False)
-    outcome = Evaluator(encoder, cut(data.train, config.n_train), loss).outcome(net)
+    outcome = Evaluator(data.kind, encoder, cut(data.train, config.n_train), loss).outcome(model.net)
     hard = [i for i, margin in enumerate(outcome.margins) if margin <= delta_value(loss.delta)]
     if not hard:
         raise UserError(f"{plan.folder.path}: every training sample is won; fewer epochs leave some")
