@@ -22,7 +22,7 @@ from sparring.lab.runs.compare import contestants, plans_for, rows_of
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.jobs import run_all
 from sparring.lab.runs.plan import open_task
-from sparring.lab.show import comparison
+from sparring.lab.runs.summaries import comparison
 
 CONTESTANTS = ("softmax", "as-softmax", "as-softmax:rest=true", "as-softmax:rest=true:skip=two-pass")
 RESULT = ROOT / "docs" / "results" / "lab" / "languages.json"
@@ -65,7 +65,7 @@ def main() -> None:
     configs = contestants(config, CONTESTANTS, task, data)
     plans = plans_for(configs, 1 if args.quick else args.seeds, task, data, strict=False)
     rows = rows_of(run_all(plans, 1, console), "accuracy")
-    console.print(comparison("languages, 89 classes, tiny", rows))
+    comparison("languages, 89 classes, tiny", rows).print(console)
     console.print(
         f"SVM on character n-grams: test {100 * reference['test']:.2f} %, dev {100 * reference['dev']:.2f} %"
     )

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from report import ROOT, provenance, write
 from rich.console import Console
 from speed_contestants import QUICK, TASKS, Contestant, Setting, contestants_of, control
-from speed_report import chart, markdown, row_of, table_of
+from speed_report import chart, row_of, table_of
 
 from sparring.lab.errors import UserError
 from sparring.lab.runs.config import Config
@@ -115,10 +115,10 @@ def main() -> None:
             result = run_task(setting, names, args.out, args.jobs, console)
         except UserError as error:  # data that is not there, say
             sys.exit(f"speed.py: {setting.task}: {error}")
-        console.print(table_of(result))
+        table_of(result).print(console)
         if results is not None:
             write({**facts, "seed": list(range(setting.n_seeds)), **result}, results / f"{setting.task}.json")
-            (results / f"{setting.task}.md").write_text(markdown(result))
+            (results / f"{setting.task}.md").write_text(table_of(result).markdown())
             chart(result, results / f"{setting.task}.svg")
 
 

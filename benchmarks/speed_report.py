@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-from rich.table import Table
 from speed_contestants import Contestant, epochs_of, lines
 
-from sparring.lab import show
-from sparring.lab.runs.summaries import spread
+from sparring.lab.runs.summaries import percent_cell, spread
+from sparring.lab.table import Cell, Table
 
 Summary = dict[str, Any]
 COLUMNS = (
@@ -87,15 +86,15 @@ def _reached(summary: Summary, seconds: float, score: float) -> float | None:
 # ------------------------------------------------------------ tables
 
 
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
+def cells(row: dict[str, Any]) -> tuple[str | Cell, ...]:
     reached = [share for share in row["reached"] if share is not None]
     there = f"{statistics.mean(reached):.2f}" if reached else "never"
     some = f" ({len(reached)} of {len(row['reached'])})" if 0 < len(reached) < len(row["reached"]) else ""
     won = " ".join(f"{100 * share:.0f}" for share in row["won_share"]) if any(row["won_share"]) else "–"
     return (
         ("control: " if row["control"] else "") + row["contestant"],
-        show.mean_and_spread(row["test"]),
-        show.mean_and_spread(row["dev"]),
+        percent_cell(row["test"]),
+        percent_cell(row["dev"]),
         f"{row['time']:.2f}",
         f"{row['cpu_time']:.2f}",
         f"{statistics.mean(row['seconds']):.0f}",
@@ -114,17 +113,7 @@ def title_of(result: dict[str, Any]) -> str:
 
 
 def table_of(result: dict[str, Any]) -> Table:
-    return show.table(title_of(result), COLUMNS, [cells(row) for row in result["rows"]])
-
-
-def markdown(result: dict[str, Any]) -> str:
-    """The same for the page."""
-    body = [
-        COLUMNS,
-        tuple("---" if i == 0 else "---:" for i in range(len(COLUMNS))),
-        *(cells(row) for row in result["rows"]),
-    ]
-    return f"{title_of(result)}\n\n" + "".join(f"| {' | '.join(row)} |\n" for row in body)
+    return Table(title_of(result), COLUMNS, [cells(row) for row in result["rows"]])
 
 
 # ------------------------------------------------------------ chart

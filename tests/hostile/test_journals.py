@@ -16,8 +16,8 @@ import pytest
 from sparring.cli.app import main
 from sparring.files import CheckpointWarning
 from sparring.lab.errors import UserError
-from sparring.lab.paper import page
-from sparring.lab.paper.results import Results, read_results, record, write_results
+from sparring.lab.paper.results_page import write_page
+from sparring.lab.paper.study_records import Results, read_results, record, write_results
 from sparring.lab.report import gather
 from sparring.lab.report.report import collect
 from sparring.lab.runs.config import Config
@@ -217,7 +217,7 @@ def test_broken_records_of_a_study(digits: Path, tmp_path: Path) -> None:
         whole = path.read_bytes()
         for _ in range(12 * FACTOR):
             break_file(path, draw)
-            survives(lambda: page.make(tmp_path, tmp_path / "page" / "README.md"))
+            survives(lambda: write_page(tmp_path, tmp_path / "page" / "README.md"))
             path.write_bytes(whole)
         assert read_results(path).tasks == ["digits"]
         path.unlink()

@@ -125,8 +125,8 @@ def losses(options: argparse.Namespace) -> None:
 
 
 def tasks(options: argparse.Namespace) -> None:
-    from sparring.lab import show
     from sparring.lab.datasets import Where, list_tasks, survey
+    from sparring.lab.table import MISSING, Table
 
     rows = survey(list_tasks(), Where.default(options.data_dir))
     if options.json:
@@ -137,18 +137,18 @@ def tasks(options: argparse.Namespace) -> None:
             row["name"],
             row["kind"],
             _sizes(row["sizes"]),
-            "–" if row["classes"] is None else str(row["classes"]),
+            MISSING if row["classes"] is None else str(row["classes"]),
             row["where"],
             row["about"],
         )
         for row in rows
     ]
     columns = ("task", "kind", "train/dev/test", "classes", "where", "about")
-    show.console().print(show.table("Tasks", columns, cells, left=6))
-    show.console().print(
-        "Not here: see --data-dir and SPARRING_DATA. A CSV, TSV or JSONL file or a folder of your own is a task too.",
-        style="dim",
+    note = (
+        "Not here: see --data-dir and SPARRING_DATA. "
+        "A CSV, TSV or JSONL file or a folder of your own is a task too."
     )
+    Table("Tasks", columns, cells, [note], n_text=6).print()
 
 
 def run(options: argparse.Namespace) -> int:
@@ -173,9 +173,10 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def tune(options: argparse.Namespace) -> int:
-    from sparring.lab import show
     from sparring.lab.runs import tune
     from sparring.lab.runs.compare import plans_for, rows_of
+    from sparring.lab.runs.summaries import percent_cell
+    from sparring.lab.table import MISSING, Row, Table, percent
 
     config = config_of(options)
     task, data = _open(config)
@@ -202,29 +203,29 @@ def tune(options: argparse.Namespace) -> int:
         }
         _print_json(facts)
         return _tell_failures(failures)
-    cells = [
+    cells: list[Row] = [
         (
             tune.describe(point, config),
-            show.mean_and_spread(row["dev"]),
-            show.percent(row["won_share"]),
+            percent_cell(row["dev"]),
+            percent(row["won_share"], 0),
             "best" if row is best else "",
         )
         for point, row in zip(points, rows, strict=True)
     ]
-    cells += [(tune.describe(point, config), "diverged", "–", "") for point in diverged]
+    cells += [(tune.describe(point, config), "diverged", MISSING, "") for point in diverged]
     columns = ("", f"dev {best['metric'].replace('_', ' ')} %", "won %", "")
-    show.console().print(
-        show.table(f"{task.name}: {config.loss or loss} on dev (test was not looked at)", columns, cells)
-    )
+    Table(f"{task.name}: {config.loss or loss} on dev (test was not looked at)", columns, cells).print()
     print(f"the best: {command}")
     return _tell_failures(failures)
 
 
 def paper(options: argparse.Namespace) -> None:
-    from sparring.lab.paper.rerun import paper
+    from sparring.lab.paper.command import paper
     from sparring.lab.runs.config import typed
 
-    paper(options, {name: typed(name, value, "") for name, value in flags_of(options).items()})
+    output = paper(options, {name: typed(name, value, "") for name, value in flags_of(options).items()})
+    if output is not None:
+        _print_json(output)
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -278,15 +279,15 @@ def _summaries(
     options: argparse.Namespace, plans: Sequence[Plan]
 ) -> tuple[list[dict[str, Any] | None], list[dict[str, str]]]:
     """Run what is not done. Summaries of all runs, None for those that diverged, and what is known of these."""
-    from sparring.lab import show
     from sparring.lab.runs.jobs import remove, run_all
+    from sparring.lab.table import console
 
     if options.jobs < 1:
         raise UserError(f"jobs must be at least 1, got {options.jobs}")
     if options.fresh:
         remove([plan.folder for plan in plans], cpu=plans[0].config.device == "cpu")
     try:
-        return [*run_all(plans, options.jobs, show.console(stderr=True), anyway=options.resume_anyway)], []
+        return [*run_all(plans, options.jobs, console(stderr=True), anyway=options.resume_anyway)], []
     except RunsDivergedError as error:
         if all(summary is None for summary in error.summaries):
             raise
@@ -301,9 +302,9 @@ def _tell_failures(failures: Sequence[dict[str, str]]) -> int:
 
 
 def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, plans: Sequence[Plan]) -> int:
-    from sparring.lab import show
     from sparring.lab.runs.compare import rows_of
     from sparring.lab.runs.plan import sizes as plan_sizes
+    from sparring.lab.runs.summaries import comparison
 
     n_done = sum(plan.folder.done for plan in plans) if not options.fresh else 0
     summaries, failures = _summaries(options, plans)
@@ -320,12 +321,10 @@ def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, 
         }
         _print_json({**facts, "rows": rows, "failed": failures})
         return _tell_failures(failures)
-    console = show.console()
     sizes = _sizes(plan_sizes(config, data))
     classes = f", {len(data.labels)} classes" if data.labels else ""
     title = f"{task.name} ({task.kind}, {sizes}{classes}), model {config.model}"
-    console.print(show.comparison(title, rows, [failure["run"] for failure in failures]))
-    console.print(show.LEGEND, style="dim")
+    comparison(title, rows, [failure["run"] for failure in failures]).print()
     for note in data.notes:
         print(f"data: {note}")
     if n_done:

@@ -12,7 +12,8 @@ from sparring.lab.errors import UserError
 from sparring.lab.runs.compare import contestants, plans_for, rows_of
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.plan import Plan
-from sparring.lab.show import comparison, console
+from sparring.lab.runs.summaries import comparison
+from sparring.lab.table import console
 from tests.lab.data import data, task
 
 
@@ -107,7 +108,7 @@ def test_the_table_holds_what_the_rows_do() -> None:
     runs = [summary("softmax", 0, 0.5, 10), summary("as-softmax", 0, 0.625, 4)]
     made = console()
     with made.capture() as captured:
-        made.print(comparison("colours", rows_of(runs, "accuracy")))
+        comparison("colours", rows_of(runs, "accuracy")).print(made)
     lines = [line.split() for line in captured.get().splitlines()]
     assert ["softmax", "50.00", "60.00", "10.0", "1.00x", "100", "25", "4", "50", "-0.50"] in lines
     assert ["as-softmax", "62.50", "72.50", "4.0", "2.50x", "100", "25", "4", "50", "-0.50"] in lines

@@ -16,7 +16,7 @@ from sparring.lab.errors import UserError
 from sparring.lab.runs.compare import plans_for
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.jobs import run_all
-from sparring.lab.show import console
+from sparring.lab.table import console
 from tests.lab.data import data, task
 
 COMMAND = [

@@ -1,1 +1,1 @@
-"""The papers' tables and figures made again: which runs they need, at which scale, and what came out beside what was published."""
+"""The papers' tables and figures made again, with our numbers beside the published ones."""

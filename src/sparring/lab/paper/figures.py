@@ -1,375 +1,288 @@
-"""The papers' figures: for each the numbers that are drawn, as a sheet, and its charts, one or two for each task."""
+"""The papers' figures: for each the numbers that are drawn, as tables, and charts, one or two for each task.
+
+Charts need altair, which is imported when a chart is drawn.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from sparring.lab.paper import published as paper
-from sparring.lab.paper.results import Record, Results
-from sparring.lab.paper.tables import Cell, Sheet, column, figures_of, notes_of, published
+from sparring.lab.paper import published
+from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, Method
+from sparring.lab.paper.published import PublishedTable
+from sparring.lab.paper.result_tables import Number, column, notes_of, published_number, side_by_side
+from sparring.lab.paper.study_records import Results
 from sparring.lab.runs.schema import N_BINS
 from sparring.lab.runs.summaries import spread
+from sparring.lab.table import Table
 
 TENTHS = tuple(range(10, 101, 10))  # percent of training at which a curve is printed
+Point = dict[str, Any]
 
 
-def _at(curve: Sequence[dict[str, Any]], name: str, percent: int) -> float:
-    """The curve's last value in a tenth of training."""
-    return float(curve[max(0, round(len(curve) * percent / 100) - 1)][name])
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a paper: its numbers as tables, and its charts by name."""
+
+    title: str
+    notes: tuple[str, ...] = ()
+    curves: tuple[str, ...] = ()  # that it needs of the records, see `study_records.record`
+
+    def tables(self, results: Results) -> list[Table]:
+        raise NotImplementedError
+
+    def charts(self, results: Results) -> dict[str, Any]:
+        raise NotImplementedError
 
 
-def _curve_cells(
-    results: Results, task: str, method: str, curve: str, name: str, form: str, scale: float = 1.0
-) -> list[Cell]:
-    label = method if len(results.tasks) == 1 else f"{task}: {method}"
-    return [
-        Cell(
-            label,
-            f"{percent} %",
-            spread([scale * _at(each[curve], name, percent) for each in results.of(task, method)]),
-            None,
-            form,
-        )
-        for percent in TENTHS
-    ]
+def _label(results: Results, task: str, method: Method) -> str:
+    return method.name if len(results.tasks) == 1 else f"{task}: {method.name}"
 
 
-def _curves(
-    results: Results, title: str, curve: str, name: str, form: str, *notes: str, scale: float = 1.0
-) -> Sheet:
-    cells = [
-        c
-        for task in results.tasks
-        for m in results.methods(task)
-        for c in _curve_cells(results, task, m, curve, name, form, scale)
-    ]
-    return Sheet(title, cells, notes_of(results, *notes))
+@dataclass(frozen=True)
+class CurveFigure(Figure):
+    """A value over training: ``value`` times ``scale`` of the points of the one curve in ``curves``."""
 
+    value: str = ""
+    y_title: str = ""
+    form: str = "{:.2f}"
+    scale: float = 1.0
 
-def _mean_curve(records: Sequence[Record], curve: str, name: str) -> list[dict[str, float]]:
-    """Over seeds, point by point."""
-    points = zip(*(each[curve] for each in records), strict=False)
-    return [
-        {"step": statistics.mean(p["step"] for p in same), name: statistics.mean(p[name] for p in same)}
-        for same in points
-    ]
+    def tables(self, results: Results, *notes: str) -> list[Table]:
+        """The value at every tenth of training."""
+        numbers = []
+        for task in results.tasks:
+            for method in results.methods(task):
+                curves = [record[self.curves[0]] for record in results.of(task, method)]
+                for percent in TENTHS:
+                    values = [self.scale * self._at(curve, percent) for curve in curves]
+                    row = _label(results, task, method)
+                    numbers.append(Number(row, f"{percent} %", spread(values), form=self.form))
+        return [side_by_side(self.title, numbers, notes_of(results, *self.notes, *notes))]
 
+    def _at(self, curve: Sequence[Point], percent: int) -> float:
+        """The last value in a tenth of training."""
+        return float(curve[max(0, round(len(curve) * percent / 100) - 1)][self.value])
 
-def _curve_rows(results: Results, curve: str, name: str) -> list[dict[str, Any]]:
-    return [
-        {"task": task, "method": method, **point}
-        for task in results.tasks
-        for method in results.methods(task)
-        for point in _mean_curve(results.of(task, method), curve, name)
-    ]
+    def charts(self, results: Results) -> dict[str, Any]:
+        """A line for each method: the mean over seeds, point by point."""
+        from sparring.lab.report import charts
 
-
-# ------------------------------------------------------------ Figure 1: won share over training
-
-
-def won(results: Results) -> list[Sheet]:
-    title = "Figure 1: share of the samples of a batch that are won, in percent, over training"
-    return [
-        _curves(
-            results,
-            title,
-            "steps",
-            "won_share",
-            "{:.0f}",
-            "the paper: far fewer samples of a batch count than with softmax; its text gives no number",
-            scale=100,
-        )
-    ]
-
-
-# ------------------------------------------------------------ Figures 2 and 5, Sparse-Softmax's 2: quality against a setting
-
-
-def _against(
-    results: Results, title: str, key: str, rows: paper.Table, *notes: str, figure: str | None = None
-) -> Sheet:
-    cells = []
-    for task in results.tasks:
-        name = figure or figures_of(results, task)[0]
-        for method in results.methods(task):
-            cells.append(
-                Cell(
-                    method,
-                    column(task, name),
-                    results.figure(task, method, name),
-                    published(rows, method, task, name),
-                )
+        drawn = {}
+        for task in results.tasks:
+            rows = []
+            for method in results.methods(task):
+                curves = [record[self.curves[0]] for record in results.of(task, method)]
+                for points in zip(*curves, strict=False):
+                    step = statistics.mean(point["step"] for point in points)
+                    value = self.scale * statistics.mean(point[self.value] for point in points)
+                    rows.append({"method": method.name, "step": step, self.value: value})
+            drawn[task] = charts.lines(
+                rows, "step", self.value, "method", title=task, x_title="step", y_title=self.y_title
             )
-    return Sheet(title, cells, notes_of(results, *notes, *_best(results, key, figure)))
+        return drawn
 
 
-def _best(results: Results, key: str, figure: str | None) -> list[str]:
-    """Where the curve is highest."""
-    words = []
-    for task in results.tasks:
-        name = figure or figures_of(results, task)[0]
-        points = {m: results.figure(task, m, name) for m in results.methods(task) if m.startswith(f"{key}=")}
-        there = {m: found["mean"] for m, found in points.items() if found}
-        if not there:
-            continue
-        best = max(there, key=lambda m: there[m])
-        words.append(f"{task}: highest at {best} (on test; a choice would be made on dev)")
-    return words
+@dataclass(frozen=True)
+class DevFigure(Figure):
+    """Figure 3: quality and loss on dev."""
+
+    left: CurveFigure = CurveFigure(
+        "Figure 3, left: quality on dev over training, in percent",
+        curves=("evaluations",),
+        value="value",
+        y_title="dev, %",
+        form="{:.1f}",
+    )
+    right: CurveFigure = CurveFigure(
+        "Figure 3, right: loss on dev over training, 0 to 1 for each run",
+        ("the paper: other losses turn to rise while AS-Softmax's does not",),
+        curves=("evaluations",),
+        value="loss",
+        y_title="loss on dev, 0 to 1",
+    )
+
+    def tables(self, results: Results) -> list[Table]:
+        results = normalised(results)
+        notes = []
+        for task in results.tasks:
+            rises = []
+            for method in results.methods(task):
+                ends = [record["evaluations"][-1]["loss"] for record in results.of(task, method)]
+                rises.append(f"{method.name} {statistics.mean(ends):.2f}")
+            values = ", ".join(rises)
+            notes.append(f"{task}: the loss at the end lies above its least by {values} of its range")
+        return [*self.left.tables(results), *self.right.tables(results, *notes)]
+
+    def charts(self, results: Results) -> dict[str, Any]:
+        results = normalised(results)
+        sides = {"quality": self.left.charts(results), "loss": self.right.charts(results)}
+        return {f"{task}-{side}": charts[task] for task in results.tasks for side, charts in sides.items()}
 
 
-def delta(results: Results) -> list[Sheet]:
-    title = "Figure 2: quality on test against δ, in percent"
-    said = [
-        f"the paper: on {task} highest at δ = {value}"
-        for task, value in paper.BEST_DELTA.items()
-        if task in results.tasks
-    ]
-    return [_against(results, title, "delta", {"Softmax": paper.QUALITY["Softmax"]}, *said)]
+def normalised(results: Results) -> Results:
+    """Results with dev losses from 0 to 1 within each run, to be drawn together, and quality in percent."""
+    records = []
+    for record in results.records:
+        points = record["evaluations"]
+        losses = [point["loss"] for point in points]
+        low = min(losses)
+        span = (max(losses) - low) or 1.0
+        points = [{**p, "loss": (p["loss"] - low) / span, "value": 100 * p["value"]} for p in points]
+        records.append({**record, "evaluations": points})
+    return Results(results.study, records, results.descriptions)
 
 
-def variant(results: Results) -> list[Sheet]:
-    title = "Figure 5: a margin between logits instead of probabilities, quality on test in percent"
-    said = f"the paper: with a margin above {paper.SAME_FROM} the variant is softmax; it is not as good as AS-Softmax at any"
-    lines = {name: paper.QUALITY[name] for name in ("Softmax", "AS-Softmax")}
-    return [_against(results, title, "margin", lines, said)]
+@dataclass(frozen=True)
+class SettingFigure(Figure):
+    """Quality on test against a setting, with other methods as level lines.
 
+    ``published`` holds the paper's numbers and ``best`` its best values; no ``metric`` is the task's own.
+    """
 
-def sizes(results: Results) -> list[Sheet]:
-    title = "Sparse-Softmax, Figure 2: micro F1 on test against k, in percent"
-    return [
-        _against(results, title, "k", paper.SPARSE_QUALITY, "the paper: highest at k = 20", figure="micro_f1")
-    ]
+    setting: str = ""
+    x_title: str = ""
+    levels: tuple[Method, ...] = (SOFTMAX,)
+    published: PublishedTable = field(default_factory=dict)
+    best: Mapping[str, float] = field(default_factory=dict)
+    metric: str | None = None
 
+    def tables(self, results: Results) -> list[Table]:
+        numbers = []
+        notes = [
+            f"the paper: on {task} highest at {self.x_title} = {value}"
+            for task, value in self.best.items()
+            if task in results.tasks
+        ]
+        for task in results.tasks:
+            metric = self._metric(results, task)
+            for method in results.methods(task):
+                ours = results.score(task, method, metric)
+                theirs = published_number(self.published, method.name, task, metric)
+                numbers.append(Number(method.name, column(task, metric), ours, theirs))
+            if points := self._points(results, task):
+                best = max(points, key=lambda point: float(point["value"]))["name"]
+                notes.append(f"{task}: highest at {best} (on test; a choice would be made on dev)")
+        return [side_by_side(self.title, numbers, notes_of(results, *self.notes, *notes))]
 
-def _setting_rows(results: Results, key: str, figure: str | None = None) -> list[dict[str, Any]]:
-    rows = []
-    for task in results.tasks:
-        name = figure or figures_of(results, task)[0]
+    def _points(self, results: Results, task: str) -> list[Point]:
+        """The methods that differ in the setting, each with a standard deviation around its mean."""
+        points = []
         for method in results.methods(task):
-            found = results.figure(task, method, name)
-            if method.startswith(f"{key}=") and found:
-                rows.append(
-                    {
-                        "task": task,
-                        "setting": float(method.partition("=")[2]),
-                        "value": found["mean"],
-                        "std": found["std"] or 0.0,
-                    }
-                )
-    return rows
+            score = results.score(task, method, self._metric(results, task))
+            if score and method.point and method.point[0] == self.setting:
+                mean, std = score["mean"], score["std"] or 0.0
+                names = {"name": method.name, "task": task, "setting": float(method.point[1])}
+                points.append({**names, "value": mean, "low": mean - std, "high": mean + std})
+        return points
+
+    def charts(self, results: Results) -> dict[str, Any]:
+        from sparring.lab.report import charts
+
+        drawn = {}
+        for task in results.tasks:
+            metric = self._metric(results, task)
+            levels = {method.name: results.score(task, method, metric) for method in self.levels}
+            drawn[task] = charts.against(
+                self._points(results, task),
+                *("setting", "value", "task"),
+                low="low",
+                high="high",
+                references={name: level["mean"] for name, level in levels.items() if level},
+                title=task,
+                x_title=self.x_title,
+                y_title=f"test {metric.replace('_', ' ')}, %",
+            )
+        return drawn
+
+    def _metric(self, results: Results, task: str) -> str:
+        return self.metric or results.metrics(task)[0]
 
 
-def _lines(results: Results, *names: str, figure: str | None = None) -> dict[str, dict[str, float]]:
-    """Methods drawn as level lines, by task."""
-    found = {}
-    for task in results.tasks:
-        name = figure or figures_of(results, task)[0]
-        levels = {m: results.figure(task, m, name) for m in names}
-        found[task] = {m: level["mean"] for m, level in levels.items() if level}
-    return found
+@dataclass(frozen=True)
+class MarginFigure(Figure):
+    """Figure 4: the distribution of margins on test, in eight bins as a table."""
+
+    def tables(self, results: Results) -> list[Table]:
+        width = N_BINS // 8
+        numbers = []
+        for task in results.tasks:
+            for method in results.methods(task):
+                histograms = [record["margins"] for record in results.of(task, method)]
+                for start in range(0, N_BINS, width):
+                    shares = [100 * sum(h[start : start + width]) / max(sum(h), 1) for h in histograms]
+                    place = f"{-1 + 2 * start / N_BINS:g} to {-1 + 2 * (start + width) / N_BINS:g}"
+                    row = _label(results, task, method)
+                    numbers.append(Number(row, place, spread(shares), form="{:.1f}"))
+        return [side_by_side(self.title, numbers, notes_of(results, *self.notes))]
+
+    def charts(self, results: Results) -> dict[str, Any]:
+        from sparring.lab.report import charts
+
+        titles = {"x_title": "p_margin", "y_title": "samples, %"}
+        drawn = {}
+        for task in results.tasks:
+            rows = []
+            for method in results.methods(task):
+                histograms = [record["margins"] for record in results.of(task, method)]
+                counts = [statistics.mean(counts) for counts in zip(*histograms, strict=True)]
+                rows += charts.bins(counts, method=method.name)
+            drawn[task] = charts.histogram(rows, "margin", "share", "method", rules=[0], title=task, **titles)
+        return drawn
 
 
-# ------------------------------------------------------------ Figure 3: dev over training
-
-
-def normalised(evaluations: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
-    """Losses between 0 and 1, the run's least and largest, so that methods can be drawn together."""
-    losses = [e["loss"] for e in evaluations]
-    low, span = min(losses), (max(losses) - min(losses)) or 1.0
-    return [
-        {"step": e["step"], "loss": (e["loss"] - low) / span, "value": 100 * e["value"]} for e in evaluations
-    ]
-
-
-def _with_normalised(results: Results) -> Results:
-    return Results(
-        results.study,
-        [{**each, "evaluations": normalised(each["evaluations"])} for each in results.records],
-        results.words,
-    )
-
-
-def dev(results: Results) -> list[Sheet]:
-    ready = _with_normalised(results)
-    rises = [
-        f"{task}: the loss at the end lies above its least by "
-        + ", ".join(
-            f"{m} {statistics.mean(each['evaluations'][-1]['loss'] for each in ready.of(task, m)):.2f}"
-            for m in ready.methods(task)
-        )
-        + " of its range"
-        for task in ready.tasks
-    ]
-    said = "the paper: other losses turn to rise while AS-Softmax's does not"
-    return [
-        _curves(
-            ready,
-            "Figure 3, left: quality on dev over training, in percent",
-            "evaluations",
-            "value",
-            "{:.1f}",
-        ),
-        _curves(
-            ready,
-            "Figure 3, right: loss on dev over training, 0 to 1 for each run",
-            "evaluations",
-            "loss",
-            "{:.2f}",
-            said,
-            *rises,
-        ),
-    ]
-
-
-# ------------------------------------------------------------ Figure 4: margins
-
-
-def margins(results: Results) -> list[Sheet]:
-    title = "Figure 4: distribution of p_margin on test, percent of the samples"
-    edges = range(0, N_BINS, N_BINS // 8)
-    cells = []
-    for task in results.tasks:
-        for method in results.methods(task):
-            for start in edges:
-                shares = []
-                for each in results.of(task, method):
-                    shares.append(
-                        100 * sum(each["margins"][start : start + N_BINS // 8]) / max(sum(each["margins"]), 1)
-                    )
-                low, high = (-1 + 2 * i / N_BINS for i in (start, start + N_BINS // 8))
-                label = method if len(results.tasks) == 1 else f"{task}: {method}"
-                cells.append(Cell(label, f"{low:g} to {high:g}", spread(shares), None, "{:.1f}"))
-    said = "a sample counts by the least margin of its rows; the paper: AS-Softmax's lie close together between 0 and δ, softmax's far apart"
-    return [Sheet(title, cells, notes_of(results, said))]
-
-
-def _margin_rows(results: Results) -> list[dict[str, Any]]:
-    from sparring.lab.report import charts
-
-    rows = []
-    for task in results.tasks:
-        for method in results.methods(task):
-            counts = [
-                statistics.mean(same)
-                for same in zip(*(each["margins"] for each in results.of(task, method)), strict=True)
-            ]
-            rows += charts.bins(counts, task=task, method=method)
-    return rows
-
-
-# ------------------------------------------------------------ Sparse-Softmax's Figure 1: training loss
-
-
-def losses(results: Results) -> list[Sheet]:
-    title = "Sparse-Softmax, Figure 1: training loss over training, mean of the batches of a sixtieth"
-    return [
-        _curves(
-            results,
-            title,
-            "steps",
-            "loss",
-            "{:.3f}",
-            "the paper: sparse-softmax's falls faster and more smoothly",
-        )
-    ]
-
-
-# ------------------------------------------------------------ the charts, one for each task
-
-
-def _charts(results: Results, draw: Any) -> dict[str, Any]:
-    return {task: draw(task) for task in results.tasks}
-
-
-def _drawn(
-    results: Results, curve: str, name: str, y_title: str, scale: float = 1.0, x_title: str = "step"
-) -> dict[str, Any]:
-    from sparring.lab.report import charts  # altair, for those who draw
-
-    rows = [{**row, name: scale * row[name]} for row in _curve_rows(results, curve, name)]
-    return _charts(
-        results,
-        lambda task: charts.lines(
-            [row for row in rows if row["task"] == task],
-            "step",
-            name,
-            "method",
-            title=task,
-            x_title=x_title,
-            y_title=y_title,
-        ),
-    )
-
-
-def won_chart(results: Results) -> dict[str, Any]:
-    return _drawn(results, "steps", "won_share", "won, % of a batch", 100)
-
-
-def losses_chart(results: Results) -> dict[str, Any]:
-    return _drawn(results, "steps", "loss", "training loss")
-
-
-def dev_chart(results: Results) -> dict[str, Any]:
-    """The paper's left and right: quality, and normalised loss."""
-    ready = _with_normalised(results)
-    drawn = {
-        "quality": _drawn(ready, "evaluations", "value", "dev, %"),
-        "loss": _drawn(ready, "evaluations", "loss", "loss on dev, 0 to 1"),
-    }
-    return {f"{task}-{side}": charts[task] for task in ready.tasks for side, charts in drawn.items()}
-
-
-def _setting_chart(
-    results: Results, key: str, x_title: str, lines: Sequence[str], figure: str | None = None
-) -> dict[str, Any]:
-    from sparring.lab.report import charts
-
-    rows = [
-        {**row, "low": row["value"] - row["std"], "high": row["value"] + row["std"]}
-        for row in _setting_rows(results, key, figure)
-    ]
-    levels = _lines(results, *lines, figure=figure)
-    return _charts(
-        results,
-        lambda task: charts.against(
-            [row for row in rows if row["task"] == task],
-            *("setting", "value", "task"),
-            low="low",
-            high="high",
-            references=levels[task],
-            title=task,
-            x_title=x_title,
-            y_title=f"test {(figure or figures_of(results, task)[0]).replace('_', ' ')}, %",
-        ),
-    )
-
-
-def delta_chart(results: Results) -> dict[str, Any]:
-    return _setting_chart(results, "delta", "δ", ("Softmax",))
-
-
-def variant_chart(results: Results) -> dict[str, Any]:
-    return _setting_chart(results, "margin", "margin between logits", ("Softmax", "AS-Softmax"))
-
-
-def sizes_chart(results: Results) -> dict[str, Any]:
-    return _setting_chart(results, "k", "k", ("Softmax",), figure="micro_f1")
-
-
-def margins_chart(results: Results) -> dict[str, Any]:
-    from sparring.lab.report import charts
-
-    rows = _margin_rows(results)
-    return _charts(
-        results,
-        lambda task: charts.histogram(
-            [row for row in rows if row["task"] == task],
-            *("margin", "share", "method"),
-            rules=(0.0,),
-            title=task,
-            x_title="p_margin",
-            y_title="samples, %",
-        ),
-    )
+WON_SHARE = CurveFigure(
+    "Figure 1: share of the samples of a batch that are won, in percent, over training",
+    ("the paper: far fewer samples of a batch count than with softmax; its text gives no number",),
+    curves=("steps",),
+    value="won_share",
+    y_title="won, % of a batch",
+    form="{:.0f}",
+    scale=100,
+)
+DELTA = SettingFigure(
+    "Figure 2: quality on test against δ, in percent",
+    setting="delta",
+    x_title="δ",
+    published=published.QUALITY,
+    best=published.BEST_DELTA,
+)
+DEV = DevFigure("Figure 3", curves=("evaluations",))
+MARGINS = MarginFigure(
+    "Figure 4: distribution of p_margin on test, percent of the samples",
+    (
+        "a sample counts by the least margin of its rows; "
+        "the paper: AS-Softmax's lie close together between 0 and δ, softmax's far apart",
+    ),
+    curves=("margins",),
+)
+LOGIT_MARGIN = SettingFigure(
+    "Figure 5: a margin between logits instead of probabilities, quality on test in percent",
+    (
+        f"the paper: with a margin above {published.SOFTMAX_FROM_MARGIN} the variant is softmax; "
+        "it is not as good as AS-Softmax at any",
+    ),
+    setting="margin",
+    x_title="margin between logits",
+    levels=(SOFTMAX, AS_SOFTMAX),
+    published=published.QUALITY,
+)
+SPARSE_LOSS = CurveFigure(
+    "Sparse-Softmax, Figure 1: training loss over training, mean of the batches of a sixtieth",
+    ("the paper: sparse-softmax's falls faster and more smoothly",),
+    curves=("steps",),
+    value="loss",
+    y_title="training loss",
+    form="{:.3f}",
+)
+SPARSE_SIZE = SettingFigure(
+    "Sparse-Softmax, Figure 2: micro F1 on test against k, in percent",
+    ("the paper: highest at k = 20",),
+    setting="k",
+    x_title="k",
+    published=published.SPARSE_QUALITY,
+    metric="micro_f1",
+)

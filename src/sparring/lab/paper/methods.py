@@ -1,84 +1,119 @@
-"""The methods of the papers' tables as contestants of ours, by the names the papers print."""
+"""The methods that the papers compare: printed name, loss, and settings on each task."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from sparring.lab.kinds import Kind
-from sparring.lab.paper import published as paper
-
-LOSSES = {
-    "Softmax": "softmax",
-    "T-Softmax": "t-softmax",
-    "Sparse-Softmax": "sparse-softmax",
-    "Sparsemax": "sparsemax",
-    "Entmax": "entmax15",
-    "Label-Smoothing": "label-smoothing",
-    "AM-Softmax": "am-softmax",
-    "AS-Softmax": "as-softmax",
-    "AS-Speed": "as-speed",
-}
-EVERYTHING = "AS-Softmax, --speed all"  # beyond the paper
-NOT_MEASURED = ("sighan2015", "ecspell")  # with EVERYTHING, for the time it takes
-ALL_NAMES = (*LOSSES, EVERYTHING)
-OTHERWISE: dict[str, dict[str, float]] = {  # for tasks that Table 6 does not have: usual values
-    "T-Softmax": {"tau": 0.5},
-    "Sparse-Softmax": {"k": 10},
-    "Label-Smoothing": {"epsilon": 0.1},
-    "AM-Softmax": {"scale": 5, "margin": 0.3},
-    "AS-Softmax": {"delta": 0.3, "warmup": 0},
-    "AS-Speed": {"lam": 0.5, "max_steps": 2},
-}
+from sparring.lab.paper import published
+from sparring.lab.runs.config import Config
+from sparring.lab.task import Task
 
 
-class Method(NamedTuple):
-    name: str
-    words: str  # what `Config.with_contestant` takes
+@dataclass(frozen=True)
+class Method:
+    """A method of the papers' tables. Two methods are equal if their names are.
 
-
-def settings(name: str, task: str) -> dict[str, Any]:
-    """A method's own settings on a task: Table 6, or what stands in for it.
-
-    >>> settings("AS-Softmax", "conll2003"), settings("AS-Softmax", "languages")
-    ({'delta': 0.35, 'warmup': 0.25}, {'delta': 0.3, 'warmup': 0})
+    Args:
+        name: The name as the papers print it. Records of runs keep it.
+        loss: The loss for samples with one label; multi-label tasks use its multi-label form.
+        defaults: Settings for tasks that Table 6 does not have.
+        extends: A method whose settings come before this one's.
+        fixed: Settings that are the same on every task.
+        point: The setting that a figure varies, and its value.
+        left_out: Tasks on which the method is not run.
     """
-    for names, row in paper.SETTINGS.get(name, {}).items():
-        value = row.get(task)
-        if value is not None and names != "alpha":  # entmax15 is made for α = 1.5
-            return dict(zip(names.split("/"), value if isinstance(value, tuple) else [value], strict=True))
-    return dict(OTHERWISE.get(name, {}))
+
+    name: str
+    loss: str = field(compare=False)
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    extends: Method | None = field(default=None, compare=False)
+    fixed: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    point: tuple[str, float] | None = field(default=None, compare=False)
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+
+    def printed(self, form: str = "") -> str:
+        """The name in tables and records; ``form`` names a variant of a study's settings.
+
+        >>> SOFTMAX.printed("pre-trained"), SOFTMAX.printed()
+        ('Softmax, pre-trained', 'Softmax')
+        """
+        return f"{self.name}, {form}" if form else self.name
+
+    def settings(self, task: str) -> dict[str, Any]:
+        """The method's settings on a task: those of Table 6, or the defaults.
+
+        >>> AS_SOFTMAX.settings("conll2003"), AS_SOFTMAX.settings("languages")
+        ({'delta': 0.35, 'warmup': 0.25}, {'delta': 0.3, 'warmup': 0.0})
+        """
+        settings = self.extends.settings(task) if self.extends else {}
+        values = published.SETTINGS.get(self.name, {}).get(task)
+        if values is None:
+            settings |= self.defaults
+        else:
+            values = values if isinstance(values, list) else [values]
+            settings |= zip(published.PARAMETERS[self.name], values, strict=True)
+        settings.pop("alpha", None)  # the loss entmax15 has α = 1.5
+        return {**settings, **self.fixed}
+
+    def fits(self, kind: Kind) -> bool:
+        """Whether the loss has a form for the kind."""
+        return kind.loss_name(self.loss) in kind.losses
+
+    def configure(self, config: Config, task: Task) -> Config:
+        """The config of a run of this method on a task."""
+        return config.replace(loss=task.kind.loss_name(self.loss), **self.settings(task.name))
+
+    def at(self, setting: str, value: float) -> Method:
+        """The same method with another value of a setting, such as ``k=10``."""
+        return Method(
+            f"{setting}={value:g}", self.loss, extends=self, fixed={setting: value}, point=(setting, value)
+        )
 
 
-def method(name: str, task: str, kind: Kind, **changes: Any) -> Method | None:
-    """A method on a task; None where it has no form for the task's kind."""
-    loss = LOSSES.get(name, "as-softmax")
-    if loss != "as-speed":
-        loss = kind.loss_name(loss)
-        if loss not in kind.losses:
-            return None
-    if name == EVERYTHING and task in NOT_MEASURED:
-        return None
-    own = settings(name, task)
-    if name in ("AS-Speed", EVERYTHING):
-        own = {**settings("AS-Softmax", task), **own}
-    if name == EVERYTHING:
-        own = {"delta": own["delta"], "speed": "all"}  # without the paper's warm-up, in which nothing is won
-    if "max_steps" in own:
-        own["max_steps"] = int(own["max_steps"])
-    return Method(
-        name,
-        ":".join(
-            [
-                loss,
-                *(
-                    f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-                    for key, value in {**own, **changes}.items()
-                ),
-            ]
-        ),
+SOFTMAX = Method("Softmax", "softmax")
+T_SOFTMAX = Method("T-Softmax", "t-softmax", {"tau": 0.5})
+SPARSE_SOFTMAX = Method("Sparse-Softmax", "sparse-softmax", {"k": 10})
+SPARSEMAX = Method("Sparsemax", "sparsemax")
+ENTMAX = Method("Entmax", "entmax15")
+LABEL_SMOOTHING = Method("Label-Smoothing", "label-smoothing", {"epsilon": 0.1})
+AM_SOFTMAX = Method("AM-Softmax", "am-softmax", {"scale": 5.0, "margin": 0.3})
+AS_SOFTMAX = Method("AS-Softmax", "as-softmax", {"delta": 0.3, "warmup": 0.0})
+AS_SPEED = Method(
+    "AS-Speed",
+    "as-softmax",
+    {"lam": 0.5, "max_steps": 2},
+    extends=AS_SOFTMAX,
+    fixed={"accumulation": "adaptive"},
+)
+SPEED_ALL = Method(  # beyond the papers, and without the warm-up, in which no sample is won
+    "AS-Softmax, --speed all",
+    "as-softmax",
+    extends=AS_SOFTMAX,
+    fixed={"warmup": None, "speed": "all"},
+    left_out=("sighan2015", "ecspell"),  # for the time it takes
+)
+HARD_SAMPLES = Method("Hard samples", "softmax")
+RANDOM_SAMPLES = Method("Random samples", "softmax")
+
+CORRELATED = (SOFTMAX, SPARSE_SOFTMAX, SPARSEMAX, ENTMAX, LABEL_SMOOTHING, AM_SOFTMAX, AS_SOFTMAX)  # Table 4
+TIMED = (*CORRELATED, AS_SPEED, SPEED_ALL)  # Table 3
+ALL_METHODS = (SOFTMAX, T_SOFTMAX, *TIMED[1:])  # Table 2
+DELTA_POINTS = tuple(AS_SOFTMAX.at("delta", delta) for delta in published.DELTAS)
+SIZE_POINTS = tuple(SPARSE_SOFTMAX.at("k", k) for k in published.SPARSE_SIZES)
+MARGIN_POINTS = tuple(Method("AS-Logit", "as-logit").at("margin", m) for m in published.LOGIT_MARGINS)
+
+_BY_NAME = {
+    method.name: method
+    for method in (
+        *(*ALL_METHODS, HARD_SAMPLES, RANDOM_SAMPLES),
+        *(*DELTA_POINTS, *SIZE_POINTS, *MARGIN_POINTS),
     )
+}
 
 
-def methods(names: tuple[str, ...], task: str, kind: Kind) -> list[Method]:
-    """Those of the names that have a form for the kind."""
-    return [made for name in names if (made := method(name, task, kind)) is not None]
+def method_named(name: str) -> Method:
+    """The method of a record. A name that is not ours is a method without settings."""
+    return _BY_NAME.get(name) or Method(name, "softmax")

@@ -1,0 +1,129 @@
+"""The page of results: what the records of all studies show. No number on it is typed by hand."""
+
+import os
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparring.lab.errors import UserError
+from sparring.lab.paper.claims import LEVEL, NO, OPEN, YES, findings, findings_table
+from sparring.lab.paper.methods import SOFTMAX
+from sparring.lab.paper.studies import STUDIES
+from sparring.lab.paper.study_records import Results, errors_name, read_results
+from sparring.lab.runs.records import write
+from sparring.lab.runs.summaries import LEAST_SEEDS, difference
+from sparring.lab.table import Table
+
+
+def write_page(records: Path, page: Path) -> None:
+    """Write the page for a folder of records that ``--save`` wrote, with the charts that lie beside them.
+
+    Raises:
+        UserError: There are no records, or no table can be made of them.
+    """
+    paths = {path.stem.replace("_", " "): path for path in sorted(records.glob("*.jsonl"))}
+    studies = {name: read_results(paths[name]) for name in STUDIES if name in paths}
+    if not studies:
+        message = f"{records}: no records of studies; sparring paper TABLE --save {records} writes them"
+        raise UserError(message)
+    parts = [introduction(records, page)]
+    with errors_name(records):
+        parts.append(claims_section(list(studies.values())))
+    for name, results in studies.items():
+        with errors_name(paths[name]):
+            parts.append(study_section(name, results, records, page))
+    write(page, "\n".join(parts))
+
+
+def introduction(records: Path, page: Path) -> str:
+    report = records / "report.html"
+    link = ""
+    if report.exists():
+        address = os.path.relpath(report, page.parent)
+        link = f" [The same runs to look at]({address}), one page for a browser."
+    return f"""# The papers, rerun
+
+Made by `sparring paper page --records {records} --save …` from the records beside it. Each table names what
+was run. Where that is smaller than the papers' BERT-base with all the data, compare differences of methods,
+not their level. `sparring paper TABLE --scale full` is the papers' own setting.{link}"""
+
+
+def claims_section(studies: Sequence[Results]) -> str:
+    """The claims of all studies, and how many of them reproduced."""
+    rows = [finding for results in studies for finding in findings(results)]
+    if not rows:
+        return ""
+    n_yes, n_no, n_open = (sum(row.outcome == outcome for row in rows) for outcome in (YES, NO, OPEN))
+    seeds = max(results.n_seeds()[-1] for results in studies)
+    return f"""
+## What reproduced
+
+Of {len(rows)} claims held against our runs, {n_yes} reproduced, {n_no} did not, and of {n_open} nothing
+can be said: the difference is not larger than what {seeds} seeds let vary (paired t-test, p > {LEVEL}). \
+A 95 % interval says which
+differences the runs leave possible: what lies outside of it can be ruled out, what lies inside cannot. \
+{_seed_spread(studies)}
+
+{findings_table(rows).markdown()}{over_tasks(studies)}"""
+
+
+def _quality(studies: Sequence[Results]) -> Results | None:
+    return next((results for results in studies if results.study == "table2"), None)
+
+
+def over_tasks(studies: Sequence[Results]) -> str:
+    """Each method against softmax, with tasks in the place of seeds."""
+    quality = _quality(studies)
+    if quality is None or len(quality.tasks) < LEAST_SEEDS:
+        return ""
+    means = {
+        method: {
+            i: score["mean"]
+            for i, task in enumerate(quality.tasks)
+            if (score := quality.score(task, method)) is not None
+        }
+        for method in quality.methods()
+    }
+    base = means.get(SOFTMAX, {})
+    rows = []
+    for method, scores in means.items():
+        gap = difference(scores, base)
+        if method == SOFTMAX or gap is None:
+            continue
+        interval = "–" if gap.low is None else f"{gap.low:+.2f} to {gap.high:+.2f}"
+        n_ahead = sum(scores[i] > base[i] for i in scores if i in base)
+        rows.append([method.name, str(gap.n), f"{gap.mean:+.2f}", interval, f"{n_ahead} of {gap.n}"])
+    table = Table("", ["against softmax", "tasks", "mean difference in points", "95 %", "ahead on"], rows)
+    return (
+        "\nOver all tasks, with the mean over seeds of each (a figure's own scale differs from task to task):"
+        f"\n\n{table.markdown()}"
+    )
+
+
+def _seed_spread(studies: Sequence[Results]) -> str:
+    """How far seeds alone move a score, and the range over methods."""
+    quality = _quality(studies)
+    parts = []
+    for task in quality.tasks if quality else []:
+        assert quality is not None
+        scores = [s for method in quality.methods(task) if (s := quality.score(task, method)) is not None]
+        stds = [score["std"] for score in scores if score["std"] is not None]
+        means = [score["mean"] for score in scores]
+        if stds:
+            parts.append(f"{task} {statistics.mean(stds):.2f} ({min(means):.1f} to {max(means):.1f})")
+    if not parts:
+        return ""
+    values = ", ".join(parts)
+    return f"Points that seeds alone move a method by, and the range of all methods in percent: {values}."
+
+
+def study_section(name: str, results: Results, records: Path, page: Path) -> str:
+    """A study's tables and charts."""
+    study = STUDIES[name]
+    prefix = f"{name.replace(' ', '_')}_"
+    charts = [
+        f"![{name}, {path.stem.removeprefix(prefix)}]({os.path.relpath(path, page.parent)})\n"
+        for path in sorted(records.glob(f"{prefix}*.svg"))
+    ]
+    tables = [table.markdown() for table in study.tables(results)]
+    return "\n".join([f"\n## {name}: {study.about}\n", *tables, *charts])

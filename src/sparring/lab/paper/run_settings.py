@@ -1,0 +1,125 @@
+"""Settings of the runs at the two scales.
+
+``full`` is the papers' own setting, for a GPU. ``small`` fits two cores and an afternoon: encoders that
+install as wheels, cut to their first layers, with frozen embeddings, and fewer samples and epochs. Every
+method of a task has the same settings.
+"""
+
+from typing import Any
+
+from sparring.lab.paper import published
+from sparring.lab.runs.config import Config
+from sparring.lab.runs.plan import sizes
+from sparring.lab.task import Data, Task, UserError
+
+SCALES = ("small", "full")
+EVALUATIONS = 15  # on dev in a run: Table 4 correlates over them
+Settings = dict[str, Any]
+
+_ENCODER: Settings = {"layers": 1, "freeze_embeddings": True, "lr": 1e-3, "batch_size": 32, "n_dev": 500}
+_ENGLISH = {"model": "minilm", **_ENCODER}
+_CHINESE = {"model": "m3e-small", **_ENCODER}
+_TEXT = {**_ENGLISH, "pooling": "mean"}  # minilm is a sentence encoder: its first token scores far lower
+_SHORT = {"max_length": 64}
+_GLUE = {**_TEXT, **_SHORT, "lr": 5e-4, "n_train": 1500, "epochs": 6}
+_GENERATION = {"model": "tiny", "n_train": 2500, "epochs": 6, "n_dev": 200, "n_test": 500}
+
+SMALL: dict[str, Settings] = {  # a minute or so for each run
+    "sst5": {**_TEXT, "lr": 5e-4, "batch_size": 16, "n_train": 1500, "epochs": 7},
+    "clinc_oos": {**_TEXT, "n_train": 3000, "epochs": 8},
+    "conll2003": {**_ENGLISH, "n_train": 1500, "epochs": 8},
+    "sighan2015": {**_CHINESE, **_SHORT, "batch_size": 16, "n_train": 600, "epochs": 4, "n_dev": 150},
+    "eurlex": {**_TEXT, **_SHORT, "epochs": 8},
+    "wos": {**_TEXT, **_SHORT, "epochs": 8},
+    "reuters21578": {**_TEXT, **_SHORT, "n_train": 1000, "epochs": 6},
+    "rcv1": {**_TEXT, **_SHORT, "n_train": 1000, "epochs": 6},
+    "iflytek": {**_CHINESE, **_SHORT, "pooling": "mean", "n_train": 1500, "epochs": 6},
+    "squad_qg": _GENERATION,
+    "gigaword": _GENERATION,
+    "languages": {"epochs": 4, "n_train": 4000, "n_dev": 500},
+    **dict.fromkeys(published.GLUE_TASKS, _GLUE),
+}
+
+_CIFAR = {"batch_size": 32, "n_dev": 500, "n_test": 2000}
+_DIGITS = {"n_train": 300, "batch_size": 16}  # few samples: with all of them every method has 99 %
+NETWORKS: dict[str, dict[str, Settings]] = {  # a network from scratch and a pre-trained one
+    "cifar100": {
+        "from scratch": {**_CIFAR, "model": "resnet", "n_train": 5000, "epochs": 10},
+        "pre-trained": {**_CIFAR, "model": "efficientnet-lite0", "n_train": 2000, "epochs": 4},
+    },
+    "fsdd": {
+        "from scratch": {**_DIGITS, "model": "tiny", "epochs": 10},
+        "pre-trained": {**_DIGITS, "model": "resemblyzer", "epochs": 5},
+    },
+}
+
+_FULL_CIFAR = {"batch_size": 62, "epochs": 200}
+FULL_NETWORKS: dict[str, dict[str, Settings]] = {
+    "cifar100": {  # in place of Densenet 201 and InceptionV3, which transformers does not have
+        "from scratch": {**_FULL_CIFAR, "model": "resnet"},
+        "pre-trained": {**_FULL_CIFAR, "model": "microsoft/resnet-50"},
+    },
+}
+_BART = {"model": "facebook/bart-base", "lr": 2e-5}  # in place of UniLM, which is not on the hub
+FULL_GENERATION: dict[str, Settings] = {
+    "squad_qg": {**_BART, "epochs": 10, "batch_size": 32, "max_length": 464},
+    "gigaword": {**_BART, "epochs": 30, "batch_size": 64, "max_length": 256},
+}
+FULL_MODELS = {
+    "sighan2015": "hfl/chinese-roberta-wwm-ext",
+    "iflytek": "bert-base-chinese",  # in place of NEZHA
+}
+
+
+def networks(task: Task, scale: str) -> dict[str, Settings]:
+    """Settings of a network from scratch and of a pre-trained one."""
+    if scale == "full" and task.name in FULL_NETWORKS:
+        return FULL_NETWORKS[task.name]
+    pretrained = _TEXT if task.kind.reads_text else {"model": task.kind.pretrained}
+    return NETWORKS.get(task.name) or {"from scratch": {"model": "tiny"}, "pre-trained": pretrained}
+
+
+def beams(task: Task, scale: str) -> dict[str, Settings]:
+    """Greedy search and five beams, where text is generated."""
+    return {"beam=1": {"beams": 1}, "beam=5": {"beams": 5}} if task.kind.generates else {"": {}}
+
+
+def settings_of(task: Task, scale: str, *, sparse: bool = False) -> Settings:
+    """A task's settings at a scale.
+
+    Args:
+        task: The task.
+        scale: "small" or "full".
+        sparse: Whether to prefer the Sparse-Softmax paper's settings, which name no learning rate.
+    """
+    if scale == "small":
+        return dict(SMALL.get(task.name, {}))
+    if scale != "full":
+        raise UserError(f'no scale "{scale}"; there are {", ".join(SCALES)}')
+    if task.name in published.SPARSE_TASKS and (sparse or task.name not in published.TEXT_TASKS):
+        values = {name: row[task.name] for name, row in published.SPARSE_TRAINING.items()}
+        return {"model": FULL_MODELS.get(task.name, "bert-base-uncased"), **values, "lr": 2e-5}
+    if task.name in FULL_GENERATION:
+        return dict(FULL_GENERATION[task.name])
+    if not task.kind.reads_text:
+        return {}
+    bert = {"model": FULL_MODELS.get(task.name, "bert-base-cased")}
+    if task.name in published.GLUE_TASKS:
+        return {**bert, "epochs": 10, "batch_size": 32, "lr": 2e-5}  # within Liu et al.'s ranges
+    return {**bert, **{name: row[task.name] for name, row in published.TRAINING.items() if task.name in row}}
+
+
+def description(config: Config, task: Task, data: Data) -> str:
+    """What a table's notes say about its runs."""
+    n_train, _, _ = sizes(config, data)
+    parts = [
+        config.model,
+        f"first {config.layers} layer(s)" if config.layers else "",
+        "frozen embeddings" if config.freeze_embeddings else "",
+        f"{config.pooling} of the tokens" if config.pooling else "",
+        f"{n_train:,} of {len(data.train):,} samples",
+        f"{config.epochs} epochs of batches of {config.batch_size}",
+        f"lr {config.lr:g}",
+        f"texts cut at {config.max_length} tokens" if task.kind.reads_text else "",
+    ]
+    return ", ".join(part for part in parts if part)
