@@ -66,7 +66,7 @@ def test_a_csv_trains_in_one_command_and_predicts(reviews: Path, capsys: pytest.
     assert re.search(r"as-softmax delta=0.3 +100\.00 +100\.00", shown.out)
     assert shown.err == ""  # no terminal, no chatter
     assert main(["run", str(reviews), *SMALL, "--epochs", "8", "--out", out]) == 0
-    assert "1 of 1 runs were there already" in capsys.readouterr().out
+    assert "1 of 1 runs were already done" in capsys.readouterr().out
     assert main(["predict", out, "it was good", "it was awful"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["up", "down"]
     assert main(["predict", out, "it was good", "--json"]) == 0
@@ -133,8 +133,8 @@ def test_tune_looks_at_dev_alone(reviews: Path, capsys: pytest.CaptureFixture[st
     ]
     assert main(flags) == 0
     shown = capsys.readouterr().out
-    assert "test was not looked at" in shown
-    best = re.search(r"^the best: (.*)$", shown, re.M)
+    assert "test was not used" in shown
+    best = re.search(r"^best: (.*)$", shown, re.M)
     assert best is not None
     summaries = [json.loads(path.read_text()) for path in out.rglob("summary.json")]
     assert [summary["test"] for summary in summaries] == [None, None]
@@ -217,18 +217,18 @@ def test_fresh_begins_anew(reviews: Path, capsys: pytest.CaptureFixture[str]) ->
     before = summary.stat().st_mtime_ns
     assert main([*flags, "--fresh"]) == 0
     assert summary.stat().st_mtime_ns > before
-    assert "there already" not in capsys.readouterr().out
+    assert "already done" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["run"], "which task?"),
+        (["run"], "no task: name one"),
         (["run", "sst6"], 'no task named "sst6"; did you mean "sst5"?'),
         (["run", "digits", "--loss", "as_softmax"], 'no loss named "as_softmax"; did you mean "as-softmax"?'),
         (
             ["run", "digits", "--loss", "multilabel-softmax"],
-            "does not fit digits, whose kind is image; these do: am-softmax, as-logit",
+            "does not fit digits, whose kind is image; use one of am-softmax, as-logit",
         ),
         (["run", "digits", "--delta", "2"], "delta must lie in [0, 1]"),
         (["run", "digits", "--loss", "softmax", "--delta", "0.3"], '"softmax" takes no delta'),
@@ -242,7 +242,7 @@ def test_fresh_begins_anew(reviews: Path, capsys: pytest.CaptureFixture[str]) ->
         (["run", "digits", "--text-column", "a"], "text_column is for files of your own"),
         (["run", "digits", "--max-length", "0"], "max_length must be at least 4, got 0"),
         (["run", "digits", "--threads", "0"], "threads must be at least 1, got 0"),
-        (["run", "digits", "--warmup", "2"], "warmup is a share of training"),
+        (["run", "digits", "--warmup", "2"], "warmup must be at most 1, got 2"),
         (["run", "digits", "--lr", "-1"], "lr must be at least 0"),
         (["run", "digits", "--config", "."], "."),
         (["run", "digits", "--model", "Tiny"], 'no model named "Tiny"; did you mean "tiny"?'),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparring.lab.datasets import UserError
-from sparring.lab.runs.config import OWN, Config, typed
+from sparring.lab.runs.config import OWN, SETTINGS, Config
 from sparring.lab.runs.summaries import Summary
 
 DELTAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)  # "ranging from 0.05 to 0.5"
@@ -51,7 +51,7 @@ def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
         name = name.strip().replace("-", "_")
         if name not in OWN:
             raise UserError(f'"{text}": no setting named {name} to tune; there are {", ".join(OWN)}')
-        values[name] = [typed(name, value.strip(), f'"{text}": ') for value in listed.split(",")]
+        values[name] = [SETTINGS[name].parse(value.strip(), f'"{text}": ') for value in listed.split(",")]
     return values
 
 
@@ -65,7 +65,7 @@ def describe(point: Config, config: Config) -> str:
     )
 
 
-def part(
+def split_diverged(
     points: Sequence[Config], summaries: Sequence[Summary | None]
 ) -> tuple[list[Config], list[Summary], list[Config]]:
     """Points all of whose runs ended well, the summaries of these, and points of which a run diverged (None among the summaries, which
@@ -80,6 +80,6 @@ def part(
     return good, whole, [points[i] for i in sorted(bad)]
 
 
-def best(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The row with the highest mean on dev; of equal ones the first."""
     return max(rows, key=lambda row: row["dev"]["mean"])
