@@ -238,7 +238,7 @@ def test_fresh_begins_anew(reviews: Path, capsys: pytest.CaptureFixture[str]) ->
         (["run", "digits", "--seeds", "0"], "seeds must be at least 1"),
         (["compare", "digits", "--losses", "softmax,softmax"], "two of the runs are the same: softmax"),
         (["compare", "digits", "--loss", "softmax"], "compare takes --losses"),
-        (["compare", "digits", "--losses", ","], "which losses?"),
+        (["compare", "digits", "--losses", ","], "no losses"),
         (["run", "digits", "--text-column", "a"], "text_column is for files of your own"),
         (["run", "digits", "--max-length", "0"], "max_length must be at least 4, got 0"),
         (["run", "digits", "--threads", "0"], "threads must be at least 1, got 0"),

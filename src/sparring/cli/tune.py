@@ -7,10 +7,9 @@ from sparring.cli.flags import add_config_arguments, read_config
 from sparring.cli.terminal import print_json
 from sparring.cli.training import print_failures, run_plans
 from sparring.lab.runs.compare import plans_for, rows_of
-from sparring.lab.runs.config import OWN
 from sparring.lab.runs.plan import open_task
 from sparring.lab.runs.summaries import percent_cell
-from sparring.lab.runs.tune import best_row, describe, grid, parse_values, split_diverged
+from sparring.lab.runs.tune import best_row, changes, describe, grid, parse_values, split_diverged
 from sparring.lab.table import MISSING, Row, Table, percent
 
 EXAMPLES = """  sparring tune sst5 --loss as-softmax
@@ -37,10 +36,8 @@ def main(options: argparse.Namespace) -> int:
     chosen = finished[rows.index(best)].replace(test=config.test, loss=config.loss or loss)
     command = shlex.join(["sparring", "run", config.task, *chosen.flags()])
     if options.json:
-        settings = {name: getattr(chosen, name) for name in OWN}
-        settings = {name: value for name, value in settings.items() if value != getattr(config, name)}
         facts = {"task": task.name, "metric": best["metric"], "rows": rows, "failed": failures}
-        print_json({**facts, "best": settings, "command": command})
+        print_json({**facts, "best": changes(chosen, config), "command": command})
         return print_failures(failures)
     lines: list[Row] = []
     for point, row in zip(finished, rows, strict=True):

@@ -25,22 +25,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sparring.files import CheckpointWarning, atomic_write, changed_file, file_digest, file_names, sweep
+from sparring.files import CheckpointWarning, changed_file, file_digest, file_names, write_text
 from sparring.lab.errors import UserError
 from sparring.lab.runs.lock import alone as alone
 from sparring.lab.runs.schema import FILES, LINES, check, check_prediction, parse
 
 PACKAGES = "sparring torch entmax accelerate transformers tokenizers scikit-learn seqeval pycountry numpy"
+write = write_text
 RUN_AGAIN = "--fresh runs it again"
 START_AGAIN = "--fresh starts it again"  # for an unfinished run, whose checkpoint counts the lines
-
-
-def write(path: Path, text: str) -> None:
-    """Write a text file. It is complete or absent, also after a kill."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path.parent, path.name)
-    with atomic_write(path) as part:
-        part.write_text(text, encoding="utf-8")
 
 
 def plain(value: Any) -> Any:
