@@ -27,9 +27,7 @@ def main(options: argparse.Namespace) -> int:
     task, data = open_task(config)
     if options.losses is not None:
         names = [name for name in options.losses.split(",") if name.strip()]
-    elif task.kind == "multi-label":
-        names = ["multilabel-softmax", "multilabel-as-softmax"]
     else:
-        names = ["softmax", "as-softmax"]
+        names = [task.kind.loss_name(name) for name in ("softmax", "as-softmax")]
     configs = contestants(config, names, task, data)
     return train(options, plans_for(configs, options.seeds, task, data, strict=False))

@@ -50,7 +50,7 @@ def train(options: argparse.Namespace, plans: Sequence[Plan]) -> int:
     if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process prints
         return 1 if failures else 0
     if options.json:
-        facts = {"task": task.name, "kind": task.kind, "source": data.source, "notes": list(data.notes)}
+        facts = {"task": task.name, "kind": task.kind.name, "source": data.source, "notes": list(data.notes)}
         print_json({**facts, "model": config.model, "rows": rows, "failed": failures})
         return print_failures(failures)
     classes = f", {len(data.labels)} classes" if data.labels else ""

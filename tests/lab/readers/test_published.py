@@ -183,11 +183,11 @@ def test_every_published_task_states_its_home_and_metric() -> None:
     }
     assert len(published) == 18
     assert all(task.home.startswith("http") and task.about for task in published.values())
-    assert {name: task.metric for name, task in published.items() if task.kind == "multi-class"} == {
+    assert {name: task.metric for name, task in published.items() if task.kind.name == "multi-class"} == {
         **dict.fromkeys(("sst5", "clinc_oos", "iflytek", "sst2"), "accuracy"),
         "cola": "matthews",
     }
     assert {
-        task.kind for name, task in published.items() if name in ("mnli", "mrpc", "qnli", "qqp", "rte")
+        task.kind.name for name, task in published.items() if name in ("mnli", "mrpc", "qnli", "qqp", "rte")
     } == {"pair"}
     assert [name for name, task in published.items() if task.top_k] == ["wos"]

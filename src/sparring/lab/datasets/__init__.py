@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from sparring.lab.kinds import Kind, get_kind, list_kinds
 from sparring.lab.task import (
-    KINDS,
     SPLITS,
     Data,
     DataError,
-    Kind,
     Sample,
     Splits,
     Task,
@@ -18,7 +17,6 @@ from sparring.lab.task import (
     Where,
     get_task,
     known,
-    labels_of,
     list_tasks,
     register,
     survey,
@@ -28,7 +26,6 @@ for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
     importlib.import_module(_module.name)
 
 __all__ = [
-    "KINDS",
     "SPLITS",
     "Data",
     "DataError",
@@ -38,9 +35,10 @@ __all__ = [
     "Task",
     "UserError",
     "Where",
+    "get_kind",
     "get_task",
     "known",
-    "labels_of",
+    "list_kinds",
     "list_tasks",
     "register",
     "survey",

@@ -7,45 +7,31 @@ root/train.npz, dev.npz, test.npz, meta.json arrays: images and labels, or audio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import Tensor
-
+from sparring.lab.kinds import Kind, list_kinds
 from sparring.lab.readers.hub import SPLIT_NAMES
 from sparring.lab.readers.npz import kind_of_npz, read_npz
 from sparring.lab.readers.published import Noted
-from sparring.lab.readers.wav import read_wav
 from sparring.lab.task import DataError, Sample, Splits
 from sparring.lab.untrusted import check_text, printable, reason
 
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-SOUNDS = (".wav",)
-DECODERS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no others: pillow hands EPS to Ghostscript
-SIDE = 64  # of an image from a folder, unless told otherwise
 NAMED = 5  # unreadable files that are named
-Reader = Callable[[Path], Sample]
 
 
-def kind_of(folder: Path) -> str | None:
+def kind_of(folder: Path) -> Kind | None:
     """Whether a folder holds images or sounds: by the arrays in it, or by the endings of the files below it."""
     if (folder / "train.npz").is_file():
         return kind_of_npz(folder / "train.npz")
-    for path in _files(folder):
-        ending = path.suffix.lower()
-        if ending in (*IMAGES, *SOUNDS):
-            return "image" if ending in IMAGES else "audio"
-    return None
+    kinds = {ending: candidate for candidate in list_kinds() for ending in candidate.endings}
+    return next((kinds[path.suffix.lower()] for path in _files(folder) if path.suffix.lower() in kinds), None)
 
 
-def read_folder(folder: Path, kind: str, side: int | None = None) -> Noted:
+def read_folder(folder: Path, kind: Kind, side: int | None = None) -> Noted:
     """The splits there are, and what to know of them."""
     if (folder / "train.npz").is_file():
         return read_npz(folder, kind)
-    read: Reader = (lambda path: read_image(path, side or SIDE)) if kind == "image" else read_wav
-    endings = IMAGES if kind == "image" else SOUNDS
     parts = {
         part: found
         for part, names in SPLIT_NAMES.items()
@@ -56,18 +42,17 @@ def read_folder(folder: Path, kind: str, side: int | None = None) -> Noted:
     splits: Splits = {}
     bad: list[str] = []
     for part, root in roots.items():
-        splits[part] = list(_samples(root, endings, read, bad))
+        splits[part] = list(_samples(root, kind, side, bad))
     if not splits["train"]:
         raise DataError(
             f"{folder}: no readable {kind} below it; expected a folder for each class, "
-            f"such as {folder.name}/cat/1{endings[0]}"
+            f"such as {folder.name}/cat/1{kind.endings[0]}"
             + (f"; left out: {'; '.join(bad[:NAMED])}" if bad else "")
         )
     notes = [
         f"{sum(map(len, splits.values()))} files in {len({s['label'] for s in splits['train']})} folders, a class each"
     ]
-    if kind == "image":
-        notes.append(f"images cut to squares and made {side or SIDE} points wide (--image-size)")
+    notes += kind.file_notes(side)
     if bad:
         more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         notes.append(f"{len(bad)} file(s) could not be read and are left out: {'; '.join(bad[:NAMED])}{more}")
@@ -82,37 +67,16 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
 
 
-def _samples(root: Path, endings: Sequence[str], read: Reader, bad: list[str]) -> Iterator[Sample]:
+def _samples(root: Path, kind: Kind, side: int | None, bad: list[str]) -> Iterator[Sample]:
     """``root/class/…/name``: the folder right below the root is the class."""
     for path in _files(root):
         below = path.relative_to(root)
-        if path.suffix.lower() not in endings or len(below.parts) < 2:
+        if path.suffix.lower() not in kind.endings or len(below.parts) < 2:
             continue
         try:
             check_text(str(below), "its name")
-            sample = read(path)
+            sample = kind.read_file(path, side)
         except Exception as error:  # whatever a damaged file makes a decoder raise
             bad.append(printable(f"{below} ({reason(error, 60)})"))
             continue
         yield {**sample, "label": below.parts[0], "name": str(below)}
-
-
-def read_image(path: Path, side: int) -> Sample:
-    """The middle square, ``side`` points wide: (3, side, side) bytes."""
-    try:
-        from PIL import Image, ImageOps
-    except ImportError:
-        raise DataError(
-            "images are read by pillow, which is not installed: pip install 'sparring[lab]'"
-        ) from None
-    with Image.open(path, formats=DECODERS) as image:
-        image.draft("RGB", (side, side))  # a JPEG is decoded no larger than needed
-        square = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (side, side))
-    return {"image": points(square)}
-
-
-def points(image: Any) -> Tensor:
-    """Of a pillow image: (3, height, width) bytes."""
-    import numpy as np  # not with torch alone, with which the tasks' names must still be listed
-
-    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()

@@ -10,23 +10,16 @@ Labels are words, or numbers into the names in meta.json.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from sparring.lab.kinds import Kind, get_kind, list_kinds
+from sparring.lab.kinds.wav import check_rate
 from sparring.lab.readers.published import Noted
-from sparring.lab.readers.wav import check_rate, sixteen_bits
 from sparring.lab.task import SPLITS, DataError, Sample, Splits
 from sparring.lab.untrusted import check_text, check_unpacked, read_json_object, reason
-
-ARRAYS = {"image": ("images", "labels"), "audio": ("audio", "offsets", "labels")}
-OPTIONAL = ("names",)
-LOUDEST = 2.0  # a little above 1 is clipped, as in WAV files; far above, the numbers have another scale
 
 
 @dataclass(frozen=True)
@@ -37,14 +30,15 @@ class Meta:
     sample_rate: int = 16000
 
 
-def kind_of_npz(path: Path) -> str | None:
+def kind_of_npz(path: Path) -> Kind | None:
     """image or audio, by the names of the arrays."""
     names = _names(path)
-    return "image" if "images" in names else "audio" if "audio" in names else None
+    return next((form for form in list_kinds() if form.arrays and form.arrays[0] in names), None)
 
 
-def read_npz(folder: Path, kind: str) -> Noted:
+def read_npz(folder: Path, kind: Kind | str) -> Noted:
     """The splits in a folder. Every array is checked; what is wrong is named with its file and sample."""
+    kind = get_kind(kind)
     meta = read_meta(folder / "meta.json")
     splits: Splits = {}
     for split in SPLITS:
@@ -91,19 +85,23 @@ def _names(path: Path) -> list[str]:
         raise _unreadable(path, error) from None
 
 
-def _load(path: Path, kind: str) -> dict[str, Any]:
+def _load(path: Path, kind: Kind) -> dict[str, Any]:
     """The arrays of a kind. Pickled objects are never loaded."""
     import numpy as np
 
     names = _names(path)
-    if missing := [name for name in ARRAYS[kind] if name not in names]:
+    if missing := [name for name in kind.arrays if name not in names]:
         raise DataError(
-            f"{path}: expected the arrays {', '.join(ARRAYS[kind])}; {', '.join(missing)} is missing, "
+            f"{path}: expected the arrays {', '.join(kind.arrays)}; {', '.join(missing)} is missing, "
             f"there are {', '.join(names[:20]) or 'none'}"
         )
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: np.asarray(archive[name]) for name in (*ARRAYS[kind], *OPTIONAL) if name in names}
+            return {
+                name: np.asarray(archive[name])
+                for name in (*kind.arrays, *kind.optional_arrays)
+                if name in names
+            }
     except Exception as error:  # whatever damaged bytes make zipfile, zlib or numpy raise
         raise _unreadable(path, error) from None
 
@@ -117,19 +115,11 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 # ------------------------------------------------------------ the arrays
 
 
-def _samples(path: Path, kind: str, meta: Meta) -> list[Sample]:
+def _samples(path: Path, kind: Kind, meta: Meta) -> list[Sample]:
     arrays = _load(path, kind)
-    is_image = kind == "image"
-    contents = list(
-        _images(arrays["images"], path) if is_image else _clips(arrays["audio"], arrays["offsets"], path)
-    )
-    labels = _labels(arrays["labels"], len(contents), meta.label_names, path)
-    if is_image:
-        return [{"image": image, "label": label} for image, label in zip(contents, labels, strict=True)]
-    samples: list[Sample] = [
-        {"audio": clip, "rate": meta.sample_rate, "label": label}
-        for clip, label in zip(contents, labels, strict=True)
-    ]
+    samples = kind.read_arrays(arrays, meta.sample_rate, path)
+    labels = _labels(arrays["labels"], len(samples), meta.label_names, path)
+    samples = [{**sample, "label": label} for sample, label in zip(samples, labels, strict=True)]
     if "names" in arrays:
         names = _words(arrays["names"], "names", path)
         if len(names) != len(samples):
@@ -138,75 +128,16 @@ def _samples(path: Path, kind: str, meta: Meta) -> list[Sample]:
     return samples
 
 
-def _images(images: Any, path: Path) -> Iterator[Tensor]:
-    """(C, H, W) each: bytes as they are, other numbers as float32, all of them finite."""
-    import numpy as np
-
-    if images.ndim not in (3, 4) or 0 in images.shape[1:]:
-        raise DataError(
-            f"{path}: images must be (N, height, width) or (N, height, width, channels), got {images.shape}"
-        )
-    if images.dtype.kind not in "iuf":
-        raise DataError(
-            f"{path}: images must be bytes (uint8) or real numbers, got {images.dtype}; convert them, as in (255 * images).astype('uint8')"
-        )
-    if images.dtype != np.uint8:
-        with np.errstate(over="ignore"):
-            images = images.astype(np.float32)
-        _check_finite(images, path)
-    tensor = torch.from_numpy(np.ascontiguousarray(images))
-    yield from tensor.permute(0, 3, 1, 2).contiguous() if tensor.ndim == 4 else tensor.unsqueeze(1)
-
-
-def _check_finite(images: Any, path: Path) -> None:
-    import numpy as np
-
-    finite = np.isfinite(images).all(axis=tuple(range(1, images.ndim)))
-    if not finite.all():
-        bad = np.flatnonzero(~finite)
-        more = f", as do {len(bad) - 1} more samples" if len(bad) > 1 else ""
-        raise DataError(
-            f"{path}: {path.stem} sample {bad[0]} holds numbers that are not finite as float32{more}; repair them, or leave the samples out"
-        )
-
-
-def _clips(audio: Any, offsets: Any, path: Path) -> Iterator[Tensor]:
-    """16-bit samples of each clip."""
-    import numpy as np
-
-    if audio.ndim != 1 or not (audio.dtype.kind in "if" or audio.dtype == np.uint8):
-        raise DataError(
-            f"{path}: audio must be one row of int16 samples, or of numbers between -1 and 1, got {audio.dtype} {audio.shape}"
-        )
-    if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or not len(offsets):
-        raise DataError(
-            f"{path}: offsets must be one row of whole numbers, one more than samples, got {offsets.dtype} {offsets.shape}"
-        )
-    bounds = [int(offset) for offset in offsets]
-    for i, (begin, end) in enumerate(pairwise(bounds)):
-        if not 0 <= begin < end <= len(audio):
-            raise DataError(
-                f"{path}: {path.stem} sample {i} must lie within the {len(audio)} values of audio, got offsets {begin} to {end}"
-            )
-        clip = audio[begin:end]
-        if clip.dtype.kind == "f" and np.abs(clip[np.isfinite(clip)]).max(initial=0) > LOUDEST:
-            raise DataError(
-                f"{path}: {path.stem} sample {i}: numbers of a sound lie between -1 and 1; or convert it to int16"
-            )
-        try:
-            yield torch.from_numpy(clip.copy()) if clip.dtype == np.int16 else sixteen_bits(clip)
-        except ValueError as error:
-            raise DataError(f"{path}: {path.stem} sample {i}: {error}") from None
-
-
 def _labels(labels: Any, n_samples: int, names: Sequence[str] | None, path: Path) -> list[str]:
-    if labels.ndim != 1 or labels.dtype.kind not in "iubUS":
+    import numpy as np
+
+    if labels.ndim != 1 or not set(labels.dtype.kind) <= set("iubUS"):
         raise DataError(
             f"{path}: labels must be one row of whole numbers or words, got {labels.dtype} {labels.shape}"
         )
     if len(labels) != n_samples:
         raise DataError(f"{path}: {n_samples} samples, but {len(labels)} labels")
-    if labels.dtype.kind in "US":
+    if labels.dtype.type in (np.str_, np.bytes_):
         return _words(labels, "labels", path)
     numbers = labels.tolist()
     if names is None:
@@ -220,7 +151,9 @@ def _labels(labels: Any, n_samples: int, names: Sequence[str] | None, path: Path
 
 
 def _words(array: Any, what: str, path: Path) -> list[str]:
-    if array.ndim != 1 or array.dtype.kind not in "US":
+    import numpy as np
+
+    if array.ndim != 1 or array.dtype.type not in (np.str_, np.bytes_):
         raise DataError(f"{path}: {what} must be one row of words, got {array.dtype} {array.shape}")
     try:
         words = [word.decode() if isinstance(word, bytes) else word for word in array.tolist()]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparring.lab.errors import MissingDataError
+from sparring.lab.kinds import Kind, get_kind
 from sparring.lab.readers.files import read_samples
 from sparring.lab.task import SPLITS, Data, DataError, Sample, Splits, Where
 
@@ -30,13 +31,14 @@ Original = Callable[
 
 def load_published(
     where: Where,
-    kind: str,
+    kind: Kind | str,
     names: Sequence[str],
     original: Original,
     hub: Callable[[], Splits] | None = None,
     stand_ins: dict[str, str] | None = None,
 ) -> Data:
     """``names`` are the folders looked for, the first one the set's own; ``stand_ins`` says of a folder in what it differs."""
+    kind = get_kind(kind)
     searched = [where.data_dir / name for name in names] if where.data_dir is not None else []
     for folder in searched:
         found = jsonl_splits(folder, kind) or (original(folder) if folder.is_dir() else None)
@@ -49,7 +51,7 @@ def load_published(
                 source=str(folder),
                 notes=((f"{folder.name}: {stand_in}",) if stand_in else ()) + notes,
             )
-    form = "{}.npz" if kind in ("image", "audio") else "{}.jsonl"
+    form = "{}.npz" if kind.arrays else "{}.jsonl"
     looked = " or ".join(map(str, searched)) if searched else "no folder was given"
     advice = (
         f"put its files there, or {form.format('train')}, {form.format('dev')} and {form.format('test')} with {kind} samples"
@@ -75,14 +77,14 @@ def find_file(folder: Path, *names: str) -> Path | None:
     )
 
 
-def jsonl_splits(folder: Path, kind: str) -> Splits | None:
+def jsonl_splits(folder: Path, kind: Kind) -> Splits | None:
     paths = {name: find_file(folder, f"{name}.jsonl") for name in SPLITS}
     if paths["train"] is None:
         return None
     return {name: read_samples(path, kind) for name, path in paths.items() if path is not None}
 
 
-def complete(kind: str, splits: Splits, source: str, notes: tuple[str, ...] = ()) -> Data:
+def complete(kind: Kind | str, splits: Splits, source: str, notes: tuple[str, ...] = ()) -> Data:
     """Three parts. Where the test labels are hidden the published dev set is the test set, and a new dev set comes out of train."""
     for name, samples in splits.items():
         if not samples:
@@ -99,7 +101,7 @@ def complete(kind: str, splits: Splits, source: str, notes: tuple[str, ...] = ()
     if dev is None:
         train, dev = split_off(train, 0.1)
         notes = (*notes, f"no dev set: {len(dev)} samples split off train")
-    return Data(kind, train, dev, test, source, notes)
+    return Data(get_kind(kind), train, dev, test, source, notes)
 
 
 def split_off(

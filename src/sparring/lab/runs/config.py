@@ -15,6 +15,7 @@ from typing import Any
 
 from sparring.backward.skipper import MODES
 from sparring.lab.errors import UserError
+from sparring.lab.kinds import list_kinds
 from sparring.lab.models import trust
 from sparring.lab.runs.settings import (
     AS_SPEED,
@@ -27,7 +28,7 @@ from sparring.lab.runs.settings import (
 from sparring.lab.runs.settings import (
     LOSS_SETTINGS as LOSS_SETTINGS,
 )
-from sparring.lab.task import KINDS, Task
+from sparring.lab.task import Task
 from sparring.losses import Loss, make_loss
 from sparring.losses.delta import AdaptiveDelta, WarmupDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
@@ -35,7 +36,7 @@ from sparring.training.divergence import MODES as DIVERGENCE_MODES
 from sparring.training.presets import SPEEDS
 from sparring.training.schedules import SCHEDULES
 
-TEXT_KINDS = tuple(name for name in KINDS if name not in ("image", "audio"))
+TABLE_KINDS = tuple(form.name for form in list_kinds() if form.roles)  # those that a table can hold
 MAX_SEED = 2**32 - 1  # numpy's limit
 
 _loss = partial(setting, group="loss")
@@ -143,7 +144,7 @@ class Config:
     text_b_column: str | None = _data(None, "column with the second text of a pair")
     label_column: str | None = _data(None, "column with the label, labels, tags or target")
     label_separator: str | None = _data(None, "separator of several labels in a cell")
-    kind: str | None = _data(None, "kind of task of your file", choices=TEXT_KINDS)
+    kind: str | None = _data(None, "kind of task of your file", choices=TABLE_KINDS)
     data_dir: str | None = _data(
         None, "folder with one folder per data set (default: $SPARRING_DATA)", changes=False
     )
@@ -214,9 +215,8 @@ class Config:
         Raises:
             UserError: The loss does not fit the task, or a setting does not fit the loss or the task.
         """
-        kind = KINDS[task.kind]
-        default = "multilabel-as-softmax" if kind.multilabel else "as-softmax"
-        loss = default if self.loss in (None, AS_SPEED) else str(self.loss)
+        kind = task.kind
+        loss = kind.loss_name("as-softmax") if self.loss in (None, AS_SPEED) else str(self.loss)
         takes = loss_settings(loss)
         if loss not in kind.losses:
             fitting = ", ".join(kind.losses)
@@ -227,11 +227,11 @@ class Config:
         if strict:
             check_taken(loss, values)
         defaults = {"epochs": epochs, "lr": lr, "batch_size": 32, "augment": None, "metric": task.metric}
-        defaults |= {"max_length": task.max_length * (1 if task.kind == "spelling" else pieces)}
-        if task.kind == "generation":
+        defaults["max_length"] = task.max_length * pieces
+        if kind.generates:
             defaults |= {"max_target_length": 64, "beams": 1}
         elif self.beams is not None or self.max_target_length is not None:
-            raise UserError(f"beams and max_target_length are for generation; {task.name} is {task.kind}")
+            raise UserError(f"beams and max_target_length are for generation; {task.name} is {kind.name}")
         defaults |= {name: value for name, value in task.settings.items() if name in defaults}
         changes = {name: value for name, value in defaults.items() if getattr(self, name) is None}
         changes |= {name: values.get(name, takes[name]) if name in takes else None for name in LOSS_SETTINGS}

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from sparring.lab.task import KINDS
+from sparring.lab.kinds import get_kind, list_kinds
 
 LARGEST = 1e100  # squares of larger numbers overflow
 N_BINS = 40  # bins of a histogram of margins, from -1 to 1
@@ -34,10 +34,6 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53)]
 Histogram = Annotated[list[Count], Field(min_length=N_BINS, max_length=N_BINS)]
 Scalar = bool | str | Number | None
 Metrics = dict[str, Number | None]
-SAMPLE_FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("text", "text_b", "source", "target", "label"), str),
-    **dict.fromkeys(("tokens", "tags", "labels"), list[str]),
-}
 
 
 class Record(BaseModel):
@@ -83,8 +79,9 @@ def _record(base: type[Record], optional: Mapping[str, Any] | None = None, **fie
 
 
 def _check_kind(name: str) -> str:
-    if name not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {name!r:.60}")
+    names = [form.name for form in list_kinds()]
+    if name not in names:
+        raise ValueError(f"kind must be one of {', '.join(names)}, got {name!r:.60}")
     return name
 
 
@@ -172,15 +169,18 @@ def is_study(value: Any, place: str = WHOLE) -> None:
 def check_prediction(kind: str, row: dict[str, Any]) -> None:
     """Check a line of predictions, which has the fields of its kind."""
     check(_prediction(kind), row)
-    if "tags" in KINDS[kind].fields and len(row["tokens"]) != len(row["tags"]):
-        raise ValueError(f"tags must be as many as the {len(row['tokens'])} tokens, got {len(row['tags'])}")
+    if pair := get_kind(kind).equal_lengths:
+        lengths = [len(row[name]) for name in pair]
+        if lengths[0] != lengths[1]:
+            raise ValueError(f"{pair[1]} must be as many as the {lengths[0]} {pair[0]}, got {lengths[1]}")
 
 
 @cache
 def _prediction(kind: str) -> type[Record]:
-    names = KINDS[kind].fields
-    fields = {name: SAMPLE_FIELDS[name] for name in names if name in SAMPLE_FIELDS}
-    return _record(LINES["predictions"], predicted=fields[names[-1]], **fields)  # the type of the target
+    form = get_kind(kind)
+    types = {name: list[str] if name in form.list_fields else str for name in form.fields}
+    fields: dict[str, Any] = {name: types[name] for name in form.text_fields}
+    return _record(LINES["predictions"], predicted=types[form.target], **fields)
 
 
 def _explain(error: ValidationError, value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from sparring.lab.readers.arrays import points
+from sparring.lab.kinds.image import to_tensor
 from sparring.lab.readers.hub import hub_splits
 from sparring.lab.readers.npz import read_npz
 from sparring.lab.readers.published import Noted, load_published
@@ -126,7 +126,7 @@ def _samples(content: Any, names: list[str]) -> list[Sample]:
 
 def hub() -> Splits:
     def sample(row: dict[str, Any]) -> Sample:
-        return {"image": points(row["img"]), "label": row["fine_label"]}
+        return {"image": to_tensor(row["img"]), "label": row["fine_label"]}
 
     return hub_splits("uoft-cs/cifar100", sample, classes="fine_label")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from sparring.lab.kinds import get_kind
 from sparring.lab.task import Data, Sample, UserError, Where, register
 
 
@@ -36,7 +37,7 @@ def load(where: Where) -> Data:
         rest, test_size=0.25, random_state=0, stratify=[sample["label"] for sample in rest]
     )
     return Data(
-        "image",
+        get_kind("image"),
         train,
         dev,
         test,

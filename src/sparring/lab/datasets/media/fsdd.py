@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from sparring.lab.kinds.wav import read_wav
 from sparring.lab.readers.arrays import NAMED
 from sparring.lab.readers.npz import read_npz
 from sparring.lab.readers.published import Noted, load_published
-from sparring.lab.readers.wav import read_wav
 from sparring.lab.task import Data, Sample, Splits, Where, register
 from sparring.lab.untrusted import printable, reason
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 
+from sparring.lab.kinds import get_kind
 from sparring.lab.readers.catalogues import HOME, Spelling, part_of, spellings
 from sparring.lab.task import SPLITS, Data, Splits, Where, register
 
@@ -54,4 +55,4 @@ def load(where: Where) -> Data:
         "split by the English name: none is in two parts",
         "a language that has not translated a name is not among its labels, so no score reaches 100 %",
     )
-    return Data("multi-label", **shared_names(), source="pycountry", notes=notes)
+    return Data(get_kind("multi-label"), **shared_names(), source="pycountry", notes=notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
+from sparring.lab.kinds import get_kind
 from sparring.lab.readers.catalogues import HOME, SHARES, Spelling, part_of, spellings
 from sparring.lab.task import SPLITS, Data, Splits, Where, register
 
@@ -44,7 +45,7 @@ def own_names(seed: int = 0) -> Splits:
 )
 def load(where: Where) -> Data:
     return Data(
-        "multi-class",
+        get_kind("multi-class"),
         **own_names(),
         source="pycountry",
         notes=("split by the English name: none is in two parts",),

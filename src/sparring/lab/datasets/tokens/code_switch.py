@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 
 from sparring.lab.datasets.text.languages import own_names
+from sparring.lab.kinds import get_kind
 from sparring.lab.readers.catalogues import HOME
 from sparring.lab.task import Data, Sample, Where, register
 
@@ -61,4 +62,4 @@ def load(where: Where) -> Data:
         "every name is used once, in the part it has in languages: no English name is in two parts",
         f"without languages written without spaces: {', '.join(sorted(UNSPACED))}",
     )
-    return Data("token", **parts, source="pycountry", notes=notes)
+    return Data(get_kind("token"), **parts, source="pycountry", notes=notes)
