@@ -49,7 +49,7 @@ def test_values() -> None:
         ("delta", "such as"),
         ("delta=", "such as"),
         ("delta=a", "delta must be"),
-        ("delt=1", "no setting named delt"),
+        ("delt=1", "no setting delt"),
     ):
         with pytest.raises(UserError, match=message):
             parse_values([wrong])

@@ -19,11 +19,11 @@ from sparring.lab.kinds import list_kinds
 from sparring.lab.models import trust
 from sparring.lab.runs.settings import (
     AS_SPEED,
-    Setting,
     check_taken,
     loss_settings,
     read_toml,
     setting,
+    settings_of,
 )
 from sparring.lab.runs.settings import (
     LOSS_SETTINGS as LOSS_SETTINGS,
@@ -60,15 +60,11 @@ class Config:
         MISSING, "name of a task, a file, a folder or a Hugging Face data set", group="task", changes=False
     )
 
-    loss: str | None = _loss(
-        None, "name of a loss, or as-speed (default: the AS-Softmax that fits the task's kind)"
-    )
+    loss: str | None = _loss(None, "name of a loss, or as-speed (default: the AS-Softmax that fits)")
     delta: float | str | None = _loss(
         None, "δ of as-softmax, or adaptive: 0.3, and lower while few samples are won", choices=("adaptive",)
     )
-    warmup: float | None = _loss(
-        None, "share of training with δ = 1 at the beginning (the paper's r)", low=0, high=1
-    )
+    warmup: float | None = _loss(None, "share of training with δ = 1 at first (the paper's r)", low=0, high=1)
     tau: float | None = _loss(None, "temperature of t-softmax")
     epsilon: float | None = _loss(None, "ε of label-smoothing")
     k: int | None = _loss(None, "number of classes that sparse-softmax keeps")
@@ -89,7 +85,7 @@ class Config:
     )
     max_length: int | None = _model(None, "cut texts to this many tokens", low=4)
     max_target_length: int | None = _model(
-        None, "cut generated texts to this many tokens (64, or the task's own)", low=2
+        None, "the same for generated texts (64, or the task's own)", low=2
     )
     beams: int | None = _model(None, "number of beams when text is generated (default: 1, greedy)", low=1)
     trust_remote_code: bool = _model(
@@ -98,7 +94,7 @@ class Config:
         changes=False,
     )
     image_size: int | None = _model(
-        None, "width and height of images (default: the data's, or the model's)", low=4, high=4096
+        None, "size of images (default: the data's, or the model's)", low=4, high=4096
     )
     augment: str | None = _model(
         None,
@@ -145,14 +141,10 @@ class Config:
     label_column: str | None = _data(None, "column with the label, labels, tags or target")
     label_separator: str | None = _data(None, "separator of several labels in a cell")
     kind: str | None = _data(None, "kind of task of your file", choices=TABLE_KINDS)
-    data_dir: str | None = _data(
-        None, "folder with one folder per data set (default: $SPARRING_DATA)", changes=False
-    )
+    data_dir: str | None = _data(None, "folder of the data sets (default: $SPARRING_DATA)", changes=False)
 
     out: str = _record("runs", "folder for the run folders")
-    save_every: int | None = _record(
-        None, "batches between checkpoints (default: an epoch, or half a minute)", low=1
-    )
+    save_every: int | None = _record(None, "batches between checkpoints (default: an epoch or 30 s)", low=1)
     on_divergence: str = _record(
         "raise",
         "a loss, gradient or weight that is NaN or infinite: end the run with an error, warn once or ignore",
@@ -186,14 +178,8 @@ class Config:
         loss, *pairs = text.strip().split(":")
         changes: dict[str, Any] = {"loss": loss}
         for pair in pairs:
-            name, equals, value = pair.partition("=")
-            name = name.strip().replace("-", "_")
-            if not equals:
-                example = "name:setting=value, such as as-softmax:delta=0.2:skip=off"
-                raise UserError(f'"{text}": expected {example}, got "{pair}"')
-            if name not in OWN:
-                raise UserError(f'"{text}": a contestant has no setting {name}; it may have {", ".join(OWN)}')
-            changes[name] = SETTINGS[name].parse(value.strip(), f'"{text}": ')
+            name, value = split_own(pair, f'"{text}": ')
+            changes[name] = SETTINGS[name].parse(value, f'"{text}": ')
         check_taken(loss, [name for name in changes if name in LOSS_SETTINGS])
         return self.replace(**changes)
 
@@ -203,17 +189,10 @@ class Config:
     def resolved(
         self, task: Task, *, epochs: int, lr: float, pieces: int = 1, strict: bool = True
     ) -> "Config":
-        """Fill in every default.
-
-        Args:
-            task: The task to train on.
-            epochs: The model's default.
-            lr: The model's default.
-            pieces: How many tokens the model needs for a token of the task.
-            strict: Refuse a setting that the loss does not take; otherwise it is ignored.
+        """Fill in every default. ``epochs``, ``lr`` and ``pieces`` (tokens per word) are those of the model.
 
         Raises:
-            UserError: The loss does not fit the task, or a setting does not fit the loss or the task.
+            UserError: The loss does not fit the task, or (``strict``) a setting does not fit the loss.
         """
         kind = task.kind
         loss = kind.loss_name("as-softmax") if self.loss in (None, AS_SPEED) else str(self.loss)
@@ -293,7 +272,7 @@ class Config:
         return "".join(f"{name} = {value}\n" for name, value in lines if value != "null")
 
 
-SETTINGS = {field.name: Setting(field) for field in dataclasses.fields(Config)}
+SETTINGS = settings_of(Config)
 IDENTITY = [name for name, known in SETTINGS.items() if known.changes and name != "seed"]
 # Settings that came later: while they are not set, folders made before them keep their names.
 LATER = ("pooling", "image_size", "augment", "max_target_length", "beams")
@@ -303,6 +282,17 @@ OWN = [
     for name, known in SETTINGS.items()
     if known.group in ("loss", "model", "training") and name not in ("loss", "metric", "seed", trust.FIELD)
 ]
+
+
+def split_own(text: str, place: str) -> tuple[str, str]:
+    """Split ``name=value``, the text of a setting that a contestant may have for itself."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    name = name.replace("-", "_")
+    if not value:
+        raise UserError(f'{place}expected setting=value, such as delta=0.2, got "{text}"')
+    if name not in OWN:
+        raise UserError(f"{place}a contestant has no setting {name}; it may have {', '.join(OWN)}")
+    return name, value
 
 
 def _short(value: Any) -> str:

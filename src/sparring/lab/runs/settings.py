@@ -3,10 +3,10 @@
 Also which settings a loss takes.
 """
 
-import dataclasses
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
@@ -24,46 +24,31 @@ MAX_INTEGER = 2**31 - 1  # for integers without a limit of their own
 NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    group: str,
-    changes: bool = True,
-    choices: tuple[str, ...] = (),
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
-    """Declare a dataclass field that is a setting.
+@dataclass
+class Setting:
+    """A field of a dataclass.
 
     Args:
         default: The value of a setting that is not set.
         help: The text that ``--help`` shows.
         group: The group of flags that ``--help`` lists it in.
         changes: Whether the result of a run depends on it.
-        choices: The only words that are allowed, for a field of type ``str``.
+        choices: The only words that are allowed, if it can be text.
         low: The smallest number that is allowed.
         high: The largest number that is allowed.
+        name: The name of the field.
+        types: The types of the field's annotation, without None.
     """
-    facts = {"help": help, "group": group, "changes": changes, "choices": choices, "low": low, "high": high}
-    return dataclasses.field(default=default, metadata=facts)
 
-
-class Setting:
-    """A field of a dataclass made by `setting`. ``types`` are those of its annotation, without None."""
-
-    def __init__(self, field: dataclasses.Field[Any]) -> None:
-        self.name = field.name
-        self.default = field.default
-        alternatives = get_args(field.type) or (field.type,)
-        self.types = tuple(t for t in alternatives if t is not NoneType)
-        self.optional = NoneType in alternatives
-        self.help: str = field.metadata["help"]
-        self.group: str = field.metadata["group"]
-        self.changes: bool = field.metadata["changes"]
-        self.choices: tuple[str, ...] = field.metadata["choices"]
-        self.low: float | None = field.metadata["low"]
-        self.high: float | None = field.metadata["high"]
+    default: Any
+    help: str
+    group: str
+    changes: bool = True
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    name: str = ""
+    types: tuple[type, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -92,19 +77,33 @@ class Setting:
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
-        """The pydantic type; built when it is first needed, since 60 of them take time."""
+        """The pydantic type. Built when it is first needed, since 60 of them take time."""
+        limits: Any = {"strict": True, "ge": self.low, "le": self.high}
+        integer_limits = limits | {"le": MAX_INTEGER if self.high is None else self.high}
         types: dict[type, Any] = {
-            int: self._number(int, MAX_INTEGER if self.high is None else self.high),
-            float: self._number(float, self.high, allow_inf_nan=False),
+            int: Annotated[int, Field(**integer_limits), BeforeValidator(_from_text)],
+            float: Annotated[float, Field(**limits, allow_inf_nan=False), BeforeValidator(_from_text)],
             bool: bool,
             str: Literal[self.choices] if self.choices else Annotated[str, Field(pattern="^[^\0]*$")],
         }
-        union: Any = Union[(*(types[t] for t in self.types), *([None] if self.optional else []))]
+        union: Any = Union[(None, *(types[t] for t in self.types))]
         return TypeAdapter(union, config=ConfigDict(coerce_numbers_to_str=True))
 
-    def _number(self, number: type, high: float | None, **limits: Any) -> Any:
-        limits = {"strict": True, "ge": self.low, "le": high, **limits}
-        return Annotated[number, Field(**limits), BeforeValidator(_from_text)]
+
+def setting(default: Any, help: str, group: str, **facts: Any) -> Any:
+    """Declare a field of a dataclass that is a `Setting`."""
+    return field(default=default, metadata={"setting": Setting(default, help, group, **facts)})
+
+
+def settings_of(cls: type) -> dict[str, Setting]:
+    """The settings of a dataclass by name."""
+    settings = {}
+    for each in fields(cls):
+        known: Setting = each.metadata["setting"]
+        known.name = each.name
+        known.types = tuple(t for t in get_args(each.type) or (each.type,) if t is not NoneType)
+        settings[each.name] = known
+    return settings
 
 
 def _from_text(value: Any) -> Any:

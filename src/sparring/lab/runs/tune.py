@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparring.lab.errors import UserError
-from sparring.lab.runs.config import OWN, SETTINGS, Config
+from sparring.lab.runs.config import OWN, SETTINGS, Config, split_own
 from sparring.lab.runs.summaries import Summary
 
 DELTAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)  # "ranging from 0.05 to 0.5"
@@ -47,12 +47,7 @@ def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
     """Parse texts such as ``delta=0.1,adaptive`` to values by setting."""
     values = {}
     for text in texts:
-        name, _, listed = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not listed:
-            raise UserError(f'values: expected setting=value,value, such as delta=0.1,0.2; got "{text}"')
-        if name not in OWN:
-            raise UserError(f'"{text}": no setting named {name} to tune; there are {", ".join(OWN)}')
+        name, listed = split_own(text, f'"{text}": ')
         values[name] = [SETTINGS[name].parse(value.strip(), f'"{text}": ') for value in listed.split(",")]
     return values
 
