@@ -14,6 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import sparring
+from sparring.files import write_text
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,7 +53,4 @@ def peak_memory(step: Callable[[], object]) -> int:
 
 
 def write(report: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps(report, indent=1) + "\n")
-    beside.replace(path)
+    write_text(path, json.dumps(report, indent=1) + "\n")

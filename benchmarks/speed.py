@@ -25,6 +25,7 @@ from rich.console import Console
 from speed_contestants import QUICK, TASKS, Contestant, Setting, contestants_of, control
 from speed_report import chart, row_of, table_of
 
+from sparring.files import write_text
 from sparring.lab.errors import UserError
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.jobs import run_all
@@ -118,7 +119,7 @@ def main() -> None:
         table_of(result).print(console)
         if results is not None:
             write({**facts, "seed": list(range(setting.n_seeds)), **result}, results / f"{setting.task}.json")
-            (results / f"{setting.task}.md").write_text(table_of(result).markdown())
+            write_text(results / f"{setting.task}.md", table_of(result).markdown())
             chart(result, results / f"{setting.task}.svg")
 
 

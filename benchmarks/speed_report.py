@@ -10,6 +10,7 @@ from typing import Any
 import altair as alt
 from speed_contestants import Contestant, epochs_of, lines
 
+from sparring.files import atomic_write
 from sparring.lab.runs.summaries import percent_cell, spread
 from sparring.lab.table import Cell, Table
 
@@ -186,7 +187,8 @@ def chart(result: dict[str, Any], path: Path) -> None:
     )
     right = on_the_way.properties(width=430, height=330, title="on the way")
     path.parent.mkdir(parents=True, exist_ok=True)
-    (left | right).resolve_scale(color="independent").save(str(path))
+    with atomic_write(path) as part:
+        (left | right).resolve_scale(color="independent").save(str(part), format=path.suffix[1:])
 
 
 def floor(curves: Sequence[dict[str, Any]]) -> float:

@@ -209,4 +209,4 @@ def test_standard_input_that_is_no_text(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"good\ncaf\xe9\n"), encoding="utf-8"))
     assert main(["predict", "runs"]) == 1
-    assert "standard input: expected utf-8, found the byte 0xe9" in capsys.readouterr().err
+    assert "standard input: expected utf-8, got the byte 0xe9" in capsys.readouterr().err

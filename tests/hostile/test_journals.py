@@ -263,18 +263,16 @@ def test_a_broken_line_is_named_and_a_torn_last_one_dropped(tmp_path: Path) -> N
     for line, problem in (
         ("{", "Expecting property name"),
         ("[1]", "the content must be an object"),
-        (json.dumps({**row, "step": "1"}), "step must be a whole number of at least 0, got '1'"),
+        (json.dumps({**row, "step": "1"}), "step must be an integer, got '1'"),
         (json.dumps({"step": 1}), 'the content must be an object with "epoch"'),
         ("[" * 100_000, "nested too deeply"),
         ("9" * 5000, "Exceeds the limit"),
     ):
         path.write_text(good + line + "\n" + good)
-        with pytest.raises(
-            UserError, match=r"steps.jsonl:2: .*remove this line, or run it again with --fresh"
-        ) as error:
+        with pytest.raises(UserError, match=r"steps.jsonl:2: .*remove this line, or --fresh") as error:
             RunFolder(tmp_path).lines("steps")
         assert problem in str(error.value)
-        with pytest.raises(UserError, match=r"steps.jsonl:2: .*; --fresh begins it anew"):
+        with pytest.raises(UserError, match=r"steps.jsonl:2: .*; --fresh starts it again"):
             Journal(path).add({**row, "step": 2})
 
 
@@ -315,7 +313,7 @@ def test_what_is_deleted_in_mid_run_is_an_error(deleted: str, at: int, tmp_path:
     assert not made.folder.done
     assert not list(tmp_path.rglob("*.part"))
     if deleted == "steps.jsonl" and at > 2:  # a checkpoint would go on, but the lines before it are lost
-        with pytest.raises(UserError, match=r"steps.jsonl: .*--fresh begins it anew"):
+        with pytest.raises(UserError, match=r"steps.jsonl: .*--fresh starts it again"):
             run(made)
         remove([made.folder], cpu=True)
     assert run(made)["epochs"] == 2

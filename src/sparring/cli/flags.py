@@ -1,102 +1,61 @@
-"""The fields of Config as flags of the command line."""
-
-from __future__ import annotations
+"""The settings of a run as flags."""
 
 import argparse
-import dataclasses
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from sparring.lab.runs.config import TYPES, Config
-
-FIELDS = {field.name: field for field in dataclasses.fields(Config)}
+from sparring.lab.runs.config import SETTINGS, Config
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """The fields of Config as flags; unset ones stay out, so that a file's values hold."""
-    parser.add_argument("task", metavar="TASK", nargs="?", help=FIELDS["task"].metadata["help"])
-    parser.add_argument(
-        "--config", metavar="FILE", help="TOML with any of the settings below; flags go on top"
-    )
-    add_runs(parser, seeds=1)
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the task, a file of settings and a flag for each setting."""
+    parser.add_argument("task", metavar="TASK", nargs="?", help=SETTINGS["task"].help)
+    about = "TOML with any of the settings below; flags override it"
+    parser.add_argument("--config", metavar="FILE", help=about)
+    add_run_arguments(parser, seeds=1)
     add_fields(parser)
 
 
-def add_paper(parser: argparse.ArgumentParser) -> None:
-    """Which table or figure, at which scale; then a run's flags, but for those that a method of the papers decides."""
+def add_run_arguments(parser: argparse.ArgumentParser, seeds: int) -> None:
+    """Add the flags of commands that train."""
     parser.add_argument(
-        "study",
-        metavar="TABLE",
-        nargs="*",
-        help="table2, figure1, sparse table1, ...; all; page; nothing: list them",
+        "--seeds", type=int, default=seeds, help=f"how many seeds, beginning with --seed (default: {seeds})"
     )
     parser.add_argument(
-        "--scale",
-        dest="size",
-        default="small",
-        choices=("small", "full"),
-        help="full: the papers' own setting, for a GPU",
+        "--jobs", type=int, default=1, help="parallel runs, each with one thread unless --threads says more"
     )
-    parser.add_argument("--tasks", help="names with commas between (default: the paper's)")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs and how long they will take")
-    parser.add_argument("--save", metavar="DIR", help="write Markdown, JSON, SVG and the records to a folder")
-    parser.add_argument(
-        "--records",
-        metavar="FILE",
-        help="make it from what --save wrote, without runs (page: from a folder of such files)",
-    )
-    add_runs(parser, seeds=3)
-    add_fields(parser, without=("loss",))
-
-
-def add_runs(parser: argparse.ArgumentParser, seeds: int) -> None:
-    """Flags of commands that train."""
-    parser.add_argument(
-        "--seeds", type=int, default=seeds, help=f"how many seeds, from --seed on (default: {seeds})"
-    )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        help="runs side by side, each with one thread unless --threads says more",
-    )
-    parser.add_argument("--fresh", action="store_true", help="begin anew what was run or begun before")
+    parser.add_argument("--fresh", action="store_true", help="delete earlier runs and start again")
     parser.add_argument(
         "--resume-anyway",
         action="store_true",
-        help="go on with unfinished runs although their settings or data were others",
+        help="continue unfinished runs although their settings or data have changed",
     )
 
 
 def add_fields(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
-    """A flag for each field, but for those of some groups."""
-    groups = {}
-    for name, field in FIELDS.items():
-        group = field.metadata["group"]
-        if name == "task" or group in without:
+    """Add a flag for each setting, except those of some groups. A flag that is not set stays None."""
+    groups: dict[str, Any] = {}
+    for name, setting in SETTINGS.items():
+        if name == "task" or setting.group in without:
             continue
-        if group not in groups:
-            groups[group] = parser.add_argument_group(group)
-        flag, about = f"--{name.replace('_', '-')}", field.metadata["help"]
-        if TYPES[name] == ["bool"]:
-            groups[group].add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=about)
+        if setting.group not in groups:
+            groups[setting.group] = parser.add_argument_group(setting.group)
+        if setting.types == (bool,):
+            form: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
+            default = ""
         else:
-            shown = "" if field.default is None else f" (default: {field.default})"
-            words = field.metadata["choices"]
-            kinds = [word.upper() for word in TYPES[name] if word != "str" or not words]
-            metavar = "|".join([*kinds, *(words or ())])
-            groups[group].add_argument(
-                flag, metavar=metavar, default=None, help=about.replace("%", "%%") + shown
-            )
+            types = [t.__name__.upper() for t in setting.types if t is not str or not setting.choices]
+            form = {"metavar": "|".join([*types, *setting.choices])}
+            default = "" if setting.default is None else f" (default: {setting.default})"
+        groups[setting.group].add_argument(setting.flag, default=None, help=setting.help + default, **form)
 
 
-def config_of(options: argparse.Namespace) -> Config:
-    """The file that was named, with the flags on top."""
-    flags = flags_of(options)
-    return Config.read(Path(options.config) if options.config else None, flags)
+def read_config(options: argparse.Namespace) -> Config:
+    """Read the file of settings, if one is named. Flags override it."""
+    return Config.read(Path(options.config) if options.config else None, flag_values(options))
 
 
-def flags_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields that were given."""
-    return {name: value for name, value in vars(options).items() if name in FIELDS and value is not None}
+def flag_values(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings that were set by flags."""
+    return {name: value for name, value in vars(options).items() if name in SETTINGS and value is not None}

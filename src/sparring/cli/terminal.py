@@ -1,6 +1,4 @@
-"""Words in and out of the command line under any encoding: nothing that a terminal cannot show ends in a traceback."""
-
-from __future__ import annotations
+"""Input and output of the command line under any encoding, without tracebacks."""
 
 import codecs
 import io
@@ -12,48 +10,37 @@ from typing import Any
 from sparring.lab.errors import UserError
 from sparring.lab.untrusted import SURROGATE, printable
 
-SIGNS = {
-    "–": "-",
-    "—": "-",
-    "−": "-",
-    "·": "|",
-    "…": "...",
-    "±": "+-",
-    "×": "x",
-    "→": "->",
-    "≥": ">=",
-    "≤": "<=",
-}
-LETTERS = {"δ": "delta", "ε": "epsilon", "κ": "kappa", "λ": "lambda", "τ": "tau"}
-STAND_INS = SIGNS | LETTERS
+SIGNS = {"·": "|", "…": "...", "±": "+-", "×": "x", "→": "->", "≥": ">=", "≤": "<="}
+GREEK = {"δ": "delta", "ε": "epsilon", "κ": "kappa", "λ": "lambda", "τ": "tau"}
+STAND_INS = SIGNS | GREEK | dict.fromkeys("–—−", "-")
 
 
 def _stand_in(error: UnicodeError) -> tuple[str, int]:
-    """A codec's error handler: our own signs in ASCII, everything else as an escape."""
+    """Replace characters that an encoding lacks: those in ``STAND_INS`` by ASCII, others by an escape."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    signs = error.object[error.start : error.end]
-    words = (STAND_INS.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in signs)
-    return "".join(words), error.end
+    characters = error.object[error.start : error.end]
+    return "".join(
+        STAND_INS.get(c) or c.encode("ascii", "backslashreplace").decode() for c in characters
+    ), error.end
 
 
 codecs.register_error("sparring.stand-ins", _stand_in)
 
 
 def make_streams_safe() -> None:
-    """Standard output and standard error replace what their encoding does not have (latin-1, cp1252, ASCII)."""
+    """Make standard output and standard error replace characters that their encoding lacks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="sparring.stand-ins")
 
 
 def check_arguments(words: Sequence[str]) -> None:
-    """Refuse arguments that are not text: a path of such bytes could not be written into a run's records."""
+    """Refuse arguments that are not UTF-8: such a path cannot be written into a run's records."""
     for word in words:
         if SURROGATE.search(word):
-            raise UserError(
-                f"expected arguments in UTF-8, got {printable(word):.200}; rename the file, or write the text as UTF-8"
-            )
+            expected = "expected arguments in UTF-8, got"
+            raise UserError(f"{expected} {printable(word):.200}; rename the file, or write the text as UTF-8")
 
 
 def input_lines() -> Iterator[str]:
@@ -63,13 +50,28 @@ def input_lines() -> Iterator[str]:
             yield line.rstrip("\n")
     except UnicodeDecodeError as error:
         byte = f"{error.object[error.start]:#04x}"
-        raise UserError(
-            f"standard input: expected {error.encoding}, found the byte {byte}; convert the text"
-        ) from None
+        expected = f"standard input: expected {error.encoding}, got the byte"
+        raise UserError(f"{expected} {byte}; convert the text") from None
+
+
+def fail(error: object) -> int:
+    """Print an error as one line. Return the exit code."""
+    print(f"sparring: {error}", file=sys.stderr)
+    return 1
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    return "/".join(f"{size:,}" for size in sizes)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON, with null for NaN. Escape characters that the output's encoding lacks."""
+    from sparring.lab.runs.records import plain
+
+    print(json_text(plain(value)))
 
 
 def json_text(value: Any) -> str:
-    """JSON for standard output: with escapes where its encoding has no sign, so that nothing is lost."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")

@@ -40,7 +40,7 @@ def test_contestants_take_turns_seed_by_seed(tmp_path: Path) -> None:
         (["softmax:delta=0.3"], {}, '"softmax" takes no delta'),
         (["softmax:seed=1"], {}, "a contestant has no setting seed"),
         (["multilabel-softmax"], {}, "does not fit colours"),
-        ([], {}, "which losses"),
+        ([], {}, "no losses"),
     ],
 )
 def test_mistakes_are_named(names: list[str], settings: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_tune_chooses_among_those_that_ended_well(tmp_path: Path, capsys: pytest
     code, out, err = sparring(capsys, tmp_path, *arguments)
     assert code == 1
     assert ["lr=1e+30", "diverged", "–"] in [line.split() for line in out.splitlines()]
-    assert "the best: sparring run digits" in out
+    assert "best: sparring run digits" in out
     assert "--lr 0.003" in out
     assert err.count("training diverged") == 2
     code, out, err = sparring(capsys, tmp_path, *arguments[:-4], "--values", "lr=1e30,1e31")

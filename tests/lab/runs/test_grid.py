@@ -71,5 +71,5 @@ def test_every_loss_that_fits_trains_and_the_others_are_refused(name: str, tmp_p
         assert math.isfinite(summary["test"]["loss"])
         assert 0 <= summary["test"]["margin"] + 1 <= 2
     for loss in set(list_losses()) - set(fitting):
-        with pytest.raises(UserError, match=f"these do: {', '.join(fitting)}"):
+        with pytest.raises(UserError, match=f"use one of {', '.join(fitting)}"):
             contestants(config, [loss], task, data)

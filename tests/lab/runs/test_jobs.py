@@ -54,7 +54,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(tmp_path: Path) -> 
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, error = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, ""), error
-    assert error == "interrupted; the same command goes on where it stopped\n"
+    assert error == "interrupted; the same command continues where it stopped\n"
     assert len(list(tmp_path.rglob("checkpoint.pt"))) == 2
     assert not list(tmp_path.rglob("summary.json"))
     again = subprocess.run(command, capture_output=True, text=True, check=True)

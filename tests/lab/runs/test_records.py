@@ -1,9 +1,8 @@
 """Run folders: whole files, journals that a kill cannot spoil."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,41 +11,40 @@ from sparring.lab.runs import records
 from sparring.lab.runs.records import Journal, RunFolder
 
 
-def test_a_journal_drops_what_comes_by_again(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
+def line(step: int, epoch: int = 0) -> dict[str, Any]:
+    return {"step": step, "epoch": epoch, "loss": 0.5, "won_share": 0.5}
+
+
+def test_a_resumed_journal_drops_the_lines_that_are_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
     first = Journal(path)
     for step in range(1, 6):
-        first.add({"step": step, "run": 1})
+        first.add(line(step))
     with path.open("a") as file:
         file.write('{"step": 6, "ru')  # killed while writing
     second = Journal(path)  # resumed from the checkpoint at step 3
     for step in (4, 5):
-        second.add({"step": step, "run": 2})
-    assert [(row["step"], row["run"]) for row in records.read_lines(path)] == [
-        (1, 1),
-        (2, 1),
-        (3, 1),
-        (4, 2),
-        (5, 2),
-    ]
+        second.add(line(step, epoch=1))
+    lines = [(row["step"], row["epoch"]) for row in records.read_lines(path)]
+    assert lines == [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)]
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_a_journal_keeps_as_many_lines_as_its_run_knows_of(tmp_path: Path) -> None:
+def test_a_resumed_journal_has_as_many_lines_as_its_run_counts(tmp_path: Path) -> None:
     """Two batches of an epoch may end at the same planned step. Lines that are missing are an error."""
-    path = tmp_path / "journal.jsonl"
+    path = tmp_path / "steps.jsonl"
     for n, step in enumerate((1, 2, 2, 3)):
-        Journal(path).add({"step": step}, n)
-    Journal(path).add({"step": 2}, 2)  # from the checkpoint after the first of the two
+        Journal(path).add(line(step), n)
+    Journal(path).add(line(2), 2)  # from the checkpoint after the first of the two
     assert [row["step"] for row in records.read_lines(path)] == [1, 2, 2]
-    with pytest.raises(UserError, match="3 lines where the run wrote 4; --fresh begins it anew"):
-        Journal(path).add({"step": 4}, 4)
+    with pytest.raises(UserError, match=r"expected 4 lines, got 3; .*--fresh"):
+        Journal(path).add(line(4), 4)
     journal = Journal(path)
-    journal.add({"step": 3}, 3)
+    journal.add(line(3), 3)
     journal.check(4)
     path.unlink()
-    for act in (lambda: journal.add({"step": 4}, 4), lambda: journal.check(4)):
-        with pytest.raises(UserError, match=r"journal.jsonl: removed while its run was under way"):
+    for act in (lambda: journal.add(line(4), 4), lambda: journal.check(4)):
+        with pytest.raises(UserError, match=r"steps.jsonl: removed"):
             act()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from sparring.lab.errors import UserError
 from sparring.lab.runs.config import Config
-from sparring.lab.runs.tune import GRIDS, SIZES, best, describe, grid, parse_values
+from sparring.lab.runs.tune import GRIDS, SIZES, best_row, describe, grid, parse_values
 from sparring.losses import list_losses, make_loss
 
 
@@ -49,7 +49,7 @@ def test_values() -> None:
         ("delta", "such as"),
         ("delta=", "such as"),
         ("delta=a", "delta must be"),
-        ("delt=1", "no setting named delt"),
+        ("delt=1", "no setting delt"),
     ):
         with pytest.raises(UserError, match=message):
             parse_values([wrong])
@@ -57,7 +57,7 @@ def test_values() -> None:
 
 def test_the_best_is_the_first_of_the_highest_means() -> None:
     rows = [{"name": n, "dev": {"mean": mean}} for n, mean in (("a", 0.5), ("b", 0.7), ("c", 0.7))]
-    assert best(rows)["name"] == "b"
+    assert best_row(rows)["name"] == "b"
 
 
 def test_a_vocabulary_is_large_enough_for_every_k() -> None:

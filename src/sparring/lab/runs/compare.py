@@ -1,28 +1,30 @@
-"""Contestants on the same task with the same seeds: one row each, mean and spread, time against the first of them.
+"""Contestants on the same task with the same seeds: their runs, and one row of results for each.
 
-Rows are made from summaries alone, so a folder of runs can be compared again without training.
+Rows are made from summaries alone, so finished runs can be compared again without training.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from sparring.lab.datasets import Data, Task, UserError
-from sparring.lab.runs.config import IDENTITY, LOSS_SETTINGS, OWN, Config
+from sparring.lab.errors import UserError
+from sparring.lab.runs.config import IDENTITY, LOSS_SETTINGS, OWN, SETTINGS, Config
 from sparring.lab.runs.plan import Plan, plan
 from sparring.lab.runs.summaries import Summary, row
+from sparring.lab.task import Data, Task
 
 
 def contestants(config: Config, names: Sequence[str], task: Task, data: Data) -> list[Config]:
-    """A config for each name with its own settings; a setting given for all goes to those that take it, and must be taken by one."""
+    """A config for each name, such as ``as-softmax:delta=0.2``.
+
+    A setting of the loss in ``config`` applies to the contestants that take it; at least one must.
+    """
     if not names:
-        raise UserError("which losses? give names with commas between, such as softmax,as-softmax")
+        raise UserError("no losses: give names separated by commas, such as softmax,as-softmax")
     configs = [config.with_contestant(name) for name in names]
-    plans = [plan(each, task, data, strict=False) for each in configs]
+    resolved = [plan(contestant, task, data, strict=False).config for contestant in configs]
     for name in LOSS_SETTINGS:
-        if getattr(config, name) is not None and all(getattr(each.config, name) is None for each in plans):
+        if getattr(config, name) is not None and all(getattr(each, name) is None for each in resolved):
             raise UserError(f"none of {', '.join(names)} takes {name}")
     return configs
 
@@ -30,23 +32,21 @@ def contestants(config: Config, names: Sequence[str], task: Task, data: Data) ->
 def plans_for(
     configs: Sequence[Config], n_seeds: int, task: Task, data: Data, *, strict: bool = True
 ) -> list[Plan]:
-    """Seed by seed, configs in turn: what slows the machine down for a while slows all of them."""
+    """Plans of all configs, seed by seed, so that a slow phase of the machine slows all of them."""
     if n_seeds < 1:
         raise UserError(f"seeds must be at least 1, got {n_seeds}")
-    plans = [
-        plan(config.replace(seed=config.seed + i), task, data, strict=strict)
-        for i in range(n_seeds)
-        for config in configs
-    ]
-    folders = [each.folder.path for each in plans]
-    if len(set(folders)) < len(folders):
-        twice = next(each for each in plans if folders.count(each.folder.path) > 1)
-        raise UserError(f"two of the runs are the same: {twice.config.label}")
-    return plans
+    plans: dict[Any, Plan] = {}
+    for seed in range(n_seeds):
+        for config in configs:
+            made = plan(config.replace(seed=config.seed + seed), task, data, strict=strict)
+            if made.folder.path in plans:
+                raise UserError(f"two of the runs are the same: {made.config.label}")
+            plans[made.folder.path] = made
+    return list(plans.values())
 
 
 def rows_of(summaries: Sequence[Summary], metric: str) -> list[dict[str, Any]]:
-    """One row a contestant, in the order they came; times are ratios to the first one's, seed by seed, and their median."""
+    """One row per contestant, in the order of the summaries. Times are relative to the first contestant's."""
     groups: dict[str, list[Summary]] = {}
     for summary in summaries:
         groups.setdefault(json.dumps([summary["config"].get(name) for name in IDENTITY]), []).append(summary)
@@ -56,17 +56,12 @@ def rows_of(summaries: Sequence[Summary], metric: str) -> list[dict[str, Any]]:
 
 
 def _name(summary: Summary, others: Sequence[Summary]) -> str:
-    """The contestant, and what else tells it from the others."""
-    config, shown = summary["config"], (*LOSS_SETTINGS, "loss", "accumulation")
-    differs = [
-        name
-        for name in OWN
-        if name not in shown and any(one["config"].get(name) != config.get(name) for one in others)
-    ]
-    given = {name: config[name] for name in differs if config[name] != getattr(Config, name)}
-    return " ".join(
-        [
-            summary["contestant"],
-            *(name if value is True else f"{name}={value}" for name, value in given.items()),
-        ]
-    )
+    """The contestant with the settings that distinguish it from the others."""
+    config = summary["config"]
+    words = [summary["contestant"]]
+    for name in OWN:
+        if name in (*LOSS_SETTINGS, "accumulation") or config[name] == SETTINGS[name].default:
+            continue
+        if any(other["config"].get(name) != config[name] for other in others):
+            words.append(name if config[name] is True else f"{name}={config[name]}")
+    return " ".join(words)

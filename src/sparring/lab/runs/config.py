@@ -1,19 +1,15 @@
-"""What a run is made of: one frozen, typed record. TOML in, flags on top; the folder of a run is named by it.
+"""The settings of a run: a frozen record, read from TOML and flags.
 
-A field without a value (None) takes the task's, the model's or the loss's own default; `resolved` fills it in, so that the record of
-a run says everything.
+A setting that is None takes the default of the task, the model or the loss. `Config.resolved` fills it in, so
+that the record of a run is complete.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import hashlib
-import inspect
 import json
-import math
-import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,319 +17,219 @@ from sparring.backward.skipper import MODES
 from sparring.lab.errors import UserError
 from sparring.lab.kinds import list_kinds
 from sparring.lab.models import trust
+from sparring.lab.runs.settings import (
+    AS_SPEED,
+    check_taken,
+    loss_settings,
+    read_toml,
+    setting,
+    settings_of,
+)
+from sparring.lab.runs.settings import (
+    LOSS_SETTINGS as LOSS_SETTINGS,
+)
 from sparring.lab.task import Task
-from sparring.lab.untrusted import read_text, reason
 from sparring.losses import Loss, make_loss
-from sparring.losses.base import find_loss
-from sparring.losses.delta import DEFAULT_DELTA, AdaptiveDelta, WarmupDelta, delta_value
+from sparring.losses.delta import AdaptiveDelta, WarmupDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.divergence import MODES as DIVERGENCE_MODES
 from sparring.training.presets import SCHEDULES, SPEEDS
 
-LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
-AUGMENTATIONS = ("off", "crop", "flip")  # of images: see pixels.py
-MAX_SEED = 2**32 - 1  # numpy's
-MAX_INTEGER = 2**31 - 1  # of a setting that has no limit of its own
-AS_SPEED = "as-speed"  # AS-Softmax with adaptive accumulation: a method of the paper's tables
+TABLE_KINDS = tuple(form.name for form in list_kinds() if form.roles)  # those that a table can hold
+MAX_SEED = 2**32 - 1  # numpy's limit
 
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    group: str,
-    changes: bool = True,
-    choices: tuple[str, ...] | None = None,
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
-    """A field with what ``--help`` says of it and its range; ``changes`` is False where the result does not depend on it."""
-    facts = {"help": help, "group": group, "changes": changes, "choices": choices, "low": low, "high": high}
-    return field(default=default, metadata=facts)
+_loss = partial(setting, group="loss")
+_model = partial(setting, group="model")
+_training = partial(setting, group="training")
+_data = partial(setting, group="data")
+_record = partial(setting, group="record", changes=False)
 
 
 @dataclass(frozen=True)
 class Config:
-    """Fields are flags (``--batch-size``) and TOML keys (``batch_size``)."""
+    """Settings of a run. Each field is a flag (``--batch-size``) and a TOML key (``batch_size``).
+
+    Values are converted to the type of their field, so text from a flag may be passed.
+
+    Raises:
+        UserError: A value has the wrong type or is out of range.
+    """
 
     task: str = setting(
-        MISSING, "a task's name, a file, a folder or a Hugging Face data set", group="task", changes=False
+        MISSING, "name of a task, a file, a folder or a Hugging Face data set", group="task", changes=False
     )
-    loss: str | None = setting(
-        None, "a loss's name, or as-speed (default: the AS-Softmax of the task's kind)", group="loss"
-    )
-    delta: float | str | None = setting(
-        None,
-        "δ of as-softmax, or adaptive: 0.3, less while little is won",
-        group="loss",
-        choices=("adaptive",),
-    )
-    warmup: float | None = setting(
-        None, "share of training with δ = 1 before it (the paper's r)", group="loss", low=0
-    )
-    tau: float | None = setting(None, "temperature of t-softmax", group="loss")
-    epsilon: float | None = setting(None, "ε of label-smoothing", group="loss")
-    k: int | None = setting(None, "classes that sparse-softmax keeps", group="loss")
-    scale: float | None = setting(None, "s of am-softmax", group="loss")
-    margin: float | None = setting(None, "m of am-softmax, margin of as-logit", group="loss")
 
-    model: str = setting(
+    loss: str | None = _loss(None, "name of a loss, or as-speed (default: the AS-Softmax that fits)")
+    delta: float | str | None = _loss(
+        None, "δ of as-softmax, or adaptive: 0.3, and lower while few samples are won", choices=("adaptive",)
+    )
+    warmup: float | None = _loss(None, "share of training with δ = 1 at first (the paper's r)", low=0, high=1)
+    tau: float | None = _loss(None, "temperature of t-softmax")
+    epsilon: float | None = _loss(None, "ε of label-smoothing")
+    k: int | None = _loss(None, "number of classes that sparse-softmax keeps")
+    scale: float | None = _loss(None, "s of am-softmax")
+    margin: float | None = _loss(None, "m of am-softmax, margin of as-logit")
+
+    model: str = _model(
         "tiny",
-        "tiny (from scratch), minilm, m3e-small; images: resnet, convnext, efficientnet-lite0; sounds: ast, resemblyzer; a Hugging "
-        "Face name or a folder",
-        group="model",
+        "tiny (from scratch), minilm, m3e-small; images: resnet, convnext, efficientnet-lite0; "
+        "sounds: ast, resemblyzer; a Hugging Face name or a folder",
     )
-    layers: int | None = setting(
-        None, "keep only the first n layers of a pre-trained model", group="model", low=1
-    )
-    freeze_embeddings: bool = setting(
-        False, "do not train the embeddings of a pre-trained model", group="model"
-    )
-    pooling: str | None = setting(
+    layers: int | None = _model(None, "keep only the first n layers of a pre-trained model", low=1)
+    freeze_embeddings: bool = _model(False, "do not train the embeddings of a pre-trained model")
+    pooling: str | None = _model(
         None,
-        "mean: the head is on the mean of the tokens, as sentence encoders want it (default: the model's own)",
-        group="model",
+        "mean: put the head on the mean of the tokens, as for sentence encoders (default: the model's own)",
         choices=("mean",),
     )
-    max_length: int | None = setting(None, "tokens of a text beyond which it is cut", group="model", low=4)
-    max_target_length: int | None = setting(
-        None, "likewise of a text to generate (64, or the task's own)", group="model", low=2
+    max_length: int | None = _model(None, "cut texts to this many tokens", low=4)
+    max_target_length: int | None = _model(
+        None, "the same for generated texts (64, or the task's own)", low=2
     )
-    beams: int | None = setting(
-        None, "beams of the search when text is generated (default: 1, greedy)", group="model", low=1
-    )
-    trust_remote_code: bool = setting(
+    beams: int | None = _model(None, "number of beams when text is generated (default: 1, greedy)", low=1)
+    trust_remote_code: bool = _model(
         False,
-        "run code that a model brings along, for a model that you trust; never taken from a file",
-        group="model",
+        "run code that comes with a model, for a model that you trust; never read from a file",
         changes=False,
     )
-    image_size: int | None = setting(
-        None, "width and height of images (default: theirs, or the model's)", group="model", low=4, high=4096
+    image_size: int | None = _model(
+        None, "size of images (default: the data's, or the model's)", low=4, high=4096
     )
-    augment: str | None = setting(
+    augment: str | None = _model(
         None,
-        "what training does to images: crop moves them, flip mirrors them too (default: the task's)",
-        group="model",
-        choices=AUGMENTATIONS,
+        "augmentation of training images: crop shifts them, flip also mirrors them (default: the task's)",
+        choices=("off", "crop", "flip"),
     )
 
-    epochs: int | None = setting(
-        None, "passes over the data (8 for tiny, 5 for others)", group="training", low=1
+    epochs: int | None = _training(None, "passes over the data (8 for tiny, 5 for others)", low=1)
+    batch_size: int | None = _training(None, "samples in a batch (32, or the task's own)", low=1)
+    lr: float | None = _training(
+        None, "peak learning rate (3e-3 for tiny, 3e-4 for minilm and m3e-small, 5e-5 for others)", low=0
     )
-    batch_size: int | None = setting(
-        None, "samples in a batch (32, or the task's own)", group="training", low=1
+    schedule: str = _training("linear", "learning rate schedule", choices=tuple(SCHEDULES))
+    weight_decay: float = _training(0.01, "weight decay of AdamW", low=0)
+    max_grad_norm: float = _training(1.0, "clip gradients to this norm; 0: do not clip", low=0)
+    accumulation: int | str = _training(
+        1, "batches per optimizer step, or adaptive: AS-Speed", choices=("adaptive",), low=1
     )
-    lr: float | None = setting(
-        None,
-        "peak learning rate (3e-3 for tiny, 3e-4 for minilm and m3e-small, 5e-5 for others)",
-        group="training",
-        low=0,
-    )
-    schedule: str = setting("linear", "of the learning rate", group="training", choices=tuple(SCHEDULES))
-    weight_decay: float = setting(0.01, "of AdamW", group="training", low=0)
-    max_grad_norm: float = setting(
-        1.0, "gradients are clipped to it; 0: they are not", group="training", low=0
-    )
-    accumulation: int | str = setting(
-        1, "batches an optimizer step, or adaptive: AS-Speed", group="training", choices=("adaptive",), low=1
-    )
-    lam: float = setting(0.5, "λ of AS-Speed", group="training")
-    max_steps: int = setting(5, "most batches an optimizer step under AS-Speed", group="training", low=1)
-    speed: str = setting(
+    lam: float = _training(0.5, "λ of AS-Speed")
+    max_steps: int = _training(5, "largest number of batches per optimizer step under AS-Speed", low=1)
+    speed: str = _training(
         "skip",
-        "off; skip the backward of won samples; all: besides, winners sit out epochs and δ adapts",
-        group="training",
+        "off; skip: skip the backward pass of won samples; all: also rest won samples and adapt δ",
         choices=tuple(SPEEDS),
     )
-    skip: str | None = setting(
-        None,
-        "how a backward is skipped (default: rows); auto measures which way is fastest",
-        group="training",
-        choices=MODES,
+    skip: str | None = _training(
+        None, "how the backward pass is skipped (default: rows); auto measures the fastest way", choices=MODES
     )
-    rest: bool | None = setting(None, "winners sit out epochs (default: with --speed all)", group="training")
-    max_rest: int | None = setting(None, "most epochs they sit out in a row", group="training", low=1)
-    check: bool | None = setting(
-        None, "winners that do not rest are looked at without gradients first", group="training"
-    )
-    patience: int | None = setting(
-        None, "evaluations without a better one before the run ends", group="training", low=1
-    )
-    eval_every: int | None = setting(
-        None, "batches between evaluations (default: an epoch)", group="training", low=1
-    )
-    metric: str | None = setting(
-        None, "the figure that picks the best model (default: the task's)", group="training"
-    )
-    mixed_precision: str = setting(
-        "no", "train in half precision", group="training", choices=("no", "bf16", "fp16")
-    )
-    seed: int = setting(0, "of everything random", group="training", low=0, high=MAX_SEED)
+    rest: bool | None = _training(None, "won samples rest for some epochs (default: with --speed all)")
+    max_rest: int | None = _training(None, "most epochs that a sample rests in a row", low=1)
+    check: bool | None = _training(None, "check won samples that do not rest without gradients first")
+    patience: int | None = _training(None, "stop after this many evaluations without a better one", low=1)
+    eval_every: int | None = _training(None, "batches between evaluations (default: an epoch)", low=1)
+    metric: str | None = _training(None, "metric that selects the best model (default: the task's)")
+    mixed_precision: str = _training("no", "train in half precision", choices=("no", "bf16", "fp16"))
+    seed: int = _training(0, "seed of all random numbers", low=0, high=MAX_SEED)
 
-    n_train: int | None = setting(
-        None, "train on so many samples only, chosen at random", group="data", low=1
-    )
-    n_dev: int | None = setting(None, "likewise for dev", group="data", low=1)
-    n_test: int | None = setting(None, "likewise for test", group="data", low=1)
-    test: bool = setting(True, "score the best model on the test set", group="data")
-    text_column: str | None = setting(None, "your file's column with the text", group="data")
-    text_b_column: str | None = setting(None, "with the second text of a pair", group="data")
-    label_column: str | None = setting(None, "with the label, labels, tags or target", group="data")
-    label_separator: str | None = setting(None, "between labels in one cell", group="data")
-    kind: str | None = setting(
-        None,
-        "what kind of task your file is",
-        group="data",
-        choices=tuple(form.name for form in list_kinds() if form.roles),
-    )
-    data_dir: str | None = setting(
-        None,
-        "folder that holds one folder per data set (default: $SPARRING_DATA)",
-        group="data",
-        changes=False,
-    )
+    n_train: int | None = _data(None, "train on this many samples, drawn at random", low=1)
+    n_dev: int | None = _data(None, "likewise for dev", low=1)
+    n_test: int | None = _data(None, "likewise for test", low=1)
+    test: bool = _data(True, "evaluate the best model on the test set")
+    text_column: str | None = _data(None, "column of your file with the text")
+    text_b_column: str | None = _data(None, "column with the second text of a pair")
+    label_column: str | None = _data(None, "column with the label, labels, tags or target")
+    label_separator: str | None = _data(None, "separator of several labels in a cell")
+    kind: str | None = _data(None, "kind of task of your file", choices=TABLE_KINDS)
+    data_dir: str | None = _data(None, "folder of the data sets (default: $SPARRING_DATA)", changes=False)
 
-    out: str = setting("runs", "folder for the run folders", group="record", changes=False)
-    save_every: int | None = setting(
-        None,
-        "batches between checkpoints (default: an epoch, or half a minute)",
-        group="record",
-        changes=False,
-        low=1,
-    )
-    on_divergence: str = setting(
+    out: str = _record("runs", "folder for the run folders")
+    save_every: int | None = _record(None, "batches between checkpoints (default: an epoch or 30 s)", low=1)
+    on_divergence: str = _record(
         "raise",
-        "a loss, gradient or weight that is NaN or infinite ends the run with an error, is warned of once, or ignored",
-        group="record",
-        changes=False,
+        "a loss, gradient or weight that is NaN or infinite: end the run with an error, warn once or ignore",
         choices=DIVERGENCE_MODES,
     )
-    tensorboard: bool = setting(False, "write TensorBoard events too", group="record", changes=False)
-    device: str | None = setting(
-        None, "cpu keeps it off the GPU", group="record", changes=False, choices=("cpu",)
-    )
-    threads: int | None = setting(
-        None, "CPU threads of a run", group="record", changes=False, low=1, high=1024
-    )
+    tensorboard: bool = _record(False, "also write TensorBoard events")
+    device: str | None = _record(None, "cpu: do not use a GPU", choices=("cpu",))
+    threads: int | None = _record(None, "CPU threads of a run", low=1, high=1024)
 
-    # ------------------------------------------------------------ made from TOML, flags and words
+    def __post_init__(self) -> None:
+        for name, known in SETTINGS.items():
+            value = getattr(self, name)
+            if value is not known.default:
+                object.__setattr__(self, name, known.parse(value))
 
     @classmethod
-    def read(cls, path: Path | None, flags: Mapping[str, Any]) -> Config:
-        """The file's values with the flags' on top."""
-        values = _toml(path) if path is not None else {}
+    def read(cls, path: Path | None, flags: Mapping[str, Any]) -> "Config":
+        """Read a TOML file. ``flags`` override its values."""
+        values = read_toml(path, SETTINGS) if path is not None else {}
         if values.pop(trust.FIELD, False):
             raise UserError(
-                f"{path}: {trust.FIELD} is not taken from a file; {trust.FLAG} says that you trust the model"
+                f"{path}: {trust.FIELD} is not read from a file; use {trust.FLAG} if you trust the model"
             )
         values |= flags
         if not values.get("task"):
-            raise UserError("which task? name one (sparring tasks lists them) or a file of your own")
-        return cls(
-            **{
-                name: typed(name, value, f"{path}: " if path and name not in flags else "")
-                for name, value in values.items()
-            }
-        )
+            raise UserError("no task: name one (sparring tasks lists them) or a file of your own")
+        return cls(**values)
 
-    def with_contestant(self, text: str) -> Config:
-        """``as-softmax:delta=0.2:skip=off``: a loss and whatever else it takes with it."""
-        name, *pairs = text.strip().split(":")
-        changes: dict[str, Any] = {"loss": name}
+    def with_contestant(self, text: str) -> "Config":
+        """Parse a loss with settings of its own, such as ``as-softmax:delta=0.2:skip=off``."""
+        loss, *pairs = text.strip().split(":")
+        changes: dict[str, Any] = {"loss": loss}
         for pair in pairs:
-            key, equals, value = pair.partition("=")
-            key = key.strip().replace("-", "_")
-            if not equals:
-                raise UserError(
-                    f'"{text}": expected name:setting=value, such as as-softmax:delta=0.2:skip=off; got "{pair}"'
-                )
-            if key not in OWN:
-                raise UserError(f'"{text}": a contestant has no setting {key}; it may have {", ".join(OWN)}')
-            changes[key] = typed(key, value.strip(), f'"{text}": ')
-        _check_taken(name, [key for key in changes if key in LOSS_SETTINGS])
+            name, value = split_own(pair, f'"{text}": ')
+            changes[name] = SETTINGS[name].parse(value, f'"{text}": ')
+        check_taken(loss, [name for name in changes if name in LOSS_SETTINGS])
+        return self.replace(**changes)
+
+    def replace(self, **changes: Any) -> "Config":
         return dataclasses.replace(self, **changes)
 
-    def replace(self, **changes: Any) -> Config:
-        return dataclasses.replace(self, **changes)
+    def resolved(
+        self, task: Task, *, epochs: int, lr: float, pieces: int = 1, strict: bool = True
+    ) -> "Config":
+        """Fill in every default. ``epochs``, ``lr`` and ``pieces`` (tokens per word) are those of the model.
 
-    # ------------------------------------------------------------ what it means
-
-    def resolved(self, task: Task, *, epochs: int, lr: float, pieces: int = 1, strict: bool = True) -> Config:
-        """Every default filled in, for a task; ``epochs``, ``lr`` and ``pieces`` (of a token) are the model's own. A loss that does not
-        fit is refused, and (``strict``) so is a setting the loss does not take."""
-        self.check_ranges()
+        Raises:
+            UserError: The loss does not fit the task, or (``strict``) a setting does not fit the loss.
+        """
         kind = task.kind
-        own = kind.loss_name("as-softmax")
-        filled: dict[str, Any] = {"loss": own if self.loss in (None, AS_SPEED) else self.loss}
-        if self.loss == AS_SPEED:
-            filled["accumulation"] = "adaptive"
-        loss_settings(filled["loss"])  # an unknown name is refused as such
-        if filled["loss"] not in kind.losses:
-            raise UserError(
-                f'the loss "{self.loss}" does not fit {task.name}, whose kind is {kind.name}; these do: {", ".join(kind.losses)}'
-            )
-        filled |= self._loss_settings(filled["loss"], strict)
-        filled["epochs"] = self.epochs if self.epochs is not None else task.settings.get("epochs", epochs)
-        filled["lr"] = self.lr if self.lr is not None else task.settings.get("lr", lr)
-        filled["batch_size"] = (
-            self.batch_size if self.batch_size is not None else task.settings.get("batch_size", 32)
-        )
-        filled["max_length"] = self.max_length or task.max_length * pieces
-        filled["metric"] = self.metric or task.metric
-        filled["augment"] = self.augment or task.settings.get("augment")
-        if kind.generates:
-            filled |= {
-                "max_target_length": self.max_target_length or task.settings.get("max_target_length", 64),
-                "beams": self.beams or 1,
-            }
-        elif self.beams is not None or self.max_target_length is not None:
-            raise UserError(
-                f"beams and max_target_length are for generation; {task.name}'s kind is {task.kind}"
-            )
-        return dataclasses.replace(self, **filled)
-
-    def check_ranges(self) -> None:
-        """Numbers within their range."""
-        for f in fields(self):
-            value, low, high = getattr(self, f.name), f.metadata["low"], f.metadata["high"]
-            if not isinstance(value, (int, float)):
-                continue
-            if low is not None and value < low:
-                raise UserError(f"{f.name} must be at least {low}, got {value}")
-            high = MAX_INTEGER if high is None and isinstance(value, int) else high
-            if high is not None and value > high:
-                raise UserError(f"{f.name} must be at most {high}, got {value}")
-        if self.warmup is not None and self.warmup > 1:
-            raise UserError(f"warmup is a share of training, at most 1, got {self.warmup}")
-
-    def _loss_settings(self, loss: str, strict: bool) -> dict[str, Any]:
-        """The loss's own settings, given or default; the others are out."""
+        loss = kind.loss_name("as-softmax") if self.loss in (None, AS_SPEED) else str(self.loss)
         takes = loss_settings(loss)
-        given = {name: getattr(self, name) for name in LOSS_SETTINGS if getattr(self, name) is not None}
+        if loss not in kind.losses:
+            fitting = ", ".join(kind.losses)
+            raise UserError(
+                f'loss "{loss}" does not fit {task.name}, whose kind is {kind.name}; use one of {fitting}'
+            )
+        values = {name: getattr(self, name) for name in LOSS_SETTINGS if getattr(self, name) is not None}
         if strict:
-            _check_taken(loss, given)
-        return {name: given.get(name, takes[name]) if name in takes else None for name in LOSS_SETTINGS}
+            check_taken(loss, values)
+        defaults = {"epochs": epochs, "lr": lr, "batch_size": 32, "augment": None, "metric": task.metric}
+        defaults["max_length"] = task.max_length * pieces
+        if kind.generates:
+            defaults |= {"max_target_length": 64, "beams": 1}
+        elif self.beams is not None or self.max_target_length is not None:
+            raise UserError(f"beams and max_target_length are for generation; {task.name} is {kind.name}")
+        defaults |= {name: value for name, value in task.settings.items() if name in defaults}
+        changes = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        changes |= {name: values.get(name, takes[name]) if name in takes else None for name in LOSS_SETTINGS}
+        if self.loss == AS_SPEED:
+            changes["accumulation"] = "adaptive"
+        return self.replace(loss=loss, **changes)
 
     def make_loss(self, total_steps: int, *, schedule: bool = True) -> Loss:
-        """The loss of a resolved config; for judging, without its ``schedule``: one δ throughout, so that losses can be compared."""
-        settings = {
-            name: getattr(self, name)
-            for name in LOSS_SETTINGS
-            if name != "warmup" and getattr(self, name) is not None
-        }
+        """Build the loss of a resolved config. Without ``schedule``, δ is constant, as for evaluation."""
+        assert self.loss is not None
+        settings = {name: getattr(self, name) for name in loss_settings(self.loss) if name != "warmup"}
         if "delta" in settings:
-            delta = (
-                AdaptiveDelta.below(DEFAULT_DELTA) if settings["delta"] == "adaptive" else settings["delta"]
-            )
+            delta = settings["delta"]
+            if delta == "adaptive":
+                delta = AdaptiveDelta.below(loss_settings(self.loss)["delta"])
             if not schedule:
                 delta = delta_value(delta)
-            settings["delta"] = (
-                WarmupDelta(delta, total_steps=total_steps, share=self.warmup)
-                if self.warmup and schedule
-                else delta
-            )
-        assert self.loss is not None
+            elif self.warmup:
+                delta = WarmupDelta(delta, total_steps=total_steps, share=self.warmup)
+            settings["delta"] = delta
         return make_loss(self.loss, **settings)
 
     def make_accumulation(self) -> AdaptiveAccumulation | int:
@@ -341,141 +237,62 @@ class Config:
             return self.accumulation
         return AdaptiveAccumulation(self.lam, self.max_steps)
 
-    # ------------------------------------------------------------ its name and its file
-
     @property
     def label(self) -> str:
-        """The contestant in few words: ``as-softmax delta=0.3``."""
-        given = {name: getattr(self, name) for name in LOSS_SETTINGS if getattr(self, name) is not None}
-        settings = [
-            f"{name}={_short(value)}" for name, value in given.items() if (name, value) != ("warmup", 0.0)
-        ]
-        settings += [f"accumulation={self.accumulation}"] if self.accumulation != 1 else []
+        """The contestant's name: ``as-softmax delta=0.3``."""
+        shown = {name: getattr(self, name) for name in LOSS_SETTINGS if name != "warmup" or self.warmup}
+        if self.accumulation != 1:
+            shown["accumulation"] = self.accumulation
+        settings = [f"{name}={_short(value)}" for name, value in shown.items() if value is not None]
         return " ".join([str(self.loss), *settings])
 
     def digest(self, data: str) -> str:
-        """Eight letters for everything the result depends on, the seed left out; ``data`` is the data's own."""
-        kept = {
-            name: getattr(self, name)
-            for name in IDENTITY
-            if name not in LATER or getattr(self, name) is not None
-        }
-        return hashlib.sha256(json.dumps([kept, data], sort_keys=True).encode()).hexdigest()[:8]
+        """Hash everything that the result depends on except the seed; ``data`` is the data's fingerprint."""
+        values = {name: getattr(self, name) for name in IDENTITY}
+        values = {name: value for name, value in values.items() if value is not None or name not in LATER}
+        return hashlib.sha256(json.dumps([values, data], sort_keys=True).encode()).hexdigest()[:8]
 
     def flags(self) -> list[str]:
-        """What makes it again on the command line."""
-        given = {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name != "task" and getattr(self, f.name) != f.default
-        }
-        words = [
-            [f"--{'' if value else 'no-'}{n}"] if isinstance(value, bool) else [f"--{n}", _short(value)]
-            for n, value in given.items()
-        ]
-        return [word.replace("_", "-") if word.startswith("--") else word for pair in words for word in pair]
+        """The flags that give this config on the command line."""
+        words = []
+        for name, known in SETTINGS.items():
+            value = getattr(self, name)
+            if name == "task" or value == known.default:
+                continue
+            if isinstance(value, bool):
+                words.append(known.flag if value else f"--no-{known.flag[2:]}")
+            else:
+                words += [known.flag, _short(value)]
+        return words
 
     def toml(self) -> str:
-        given = {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name != trust.FIELD and getattr(self, f.name) is not None
-        }
-        return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in given.items())
+        values = {name: getattr(self, name) for name in SETTINGS if name != trust.FIELD}
+        lines = [(name, json.dumps(value, ensure_ascii=False)) for name, value in values.items()]
+        return "".join(f"{name} = {value}\n" for name, value in lines if value != "null")
 
 
-def loss_settings(loss: str) -> dict[str, Any]:
-    """The settings a loss takes, with their defaults."""
-    try:
-        cls = find_loss("as-softmax" if loss == AS_SPEED else loss)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    takes = {
-        name: p.default for name, p in inspect.signature(cls).parameters.items() if name in LOSS_SETTINGS
-    }
-    return {**takes, "warmup": 0.0} if "delta" in takes else takes
+SETTINGS = settings_of(Config)
+IDENTITY = [name for name, known in SETTINGS.items() if known.changes and name != "seed"]
+# Settings that came later: while they are not set, folders made before them keep their names.
+LATER = ("pooling", "image_size", "augment", "max_target_length", "beams")
+# Settings that a contestant may have for itself.
+OWN = [
+    name
+    for name, known in SETTINGS.items()
+    if known.group in ("loss", "model", "training") and name not in ("loss", "metric", "seed", trust.FIELD)
+]
 
 
-def _check_taken(loss: str, names: Iterable[str]) -> None:
-    takes = loss_settings(loss)
-    if extra := [name for name in names if name not in takes]:
-        raise UserError(f'"{loss}" takes no {", ".join(extra)}; it takes {", ".join(takes) or "no setting"}')
+def split_own(text: str, place: str) -> tuple[str, str]:
+    """Split ``name=value``, the text of a setting that a contestant may have for itself."""
+    name, _, value = (part.strip() for part in text.partition("="))
+    name = name.replace("-", "_")
+    if not value:
+        raise UserError(f'{place}expected setting=value, such as delta=0.2, got "{text}"')
+    if name not in OWN:
+        raise UserError(f"{place}a contestant has no setting {name}; it may have {', '.join(OWN)}")
+    return name, value
 
 
 def _short(value: Any) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
-
-
-IDENTITY = [
-    f.name for f in fields(Config) if f.metadata["changes"] and f.name != "seed"
-]  # what a result depends on, but for the seed
-LATER = (
-    "pooling",
-    "image_size",
-    "augment",
-    "max_target_length",
-    "beams",
-)  # while they are not set, folders made before them keep their names
-OWN = [
-    f.name
-    for f in fields(Config)
-    if f.metadata["group"] in ("loss", "model", "training")
-    and f.name not in ("loss", "metric", "seed", trust.FIELD)
-]
-TYPES = {
-    f.name: [part.strip() for part in str(f.type).split("|") if part.strip() != "None"]
-    for f in fields(Config)
-}
-
-
-def typed(name: str, value: Any, place: str) -> Any:
-    """A value from TOML or the command line as the field's type; text is read as a number where the field is one."""
-    types, words = TYPES[name], next(f for f in fields(Config) if f.name == name).metadata["choices"]
-    made = _parse(types, value)
-    if made is None or (words and isinstance(made, str) and made not in words):
-        numbers = [
-            text
-            for word, text in (("int", "an integer"), ("float", "a number"), ("bool", "true or false"))
-            if word in types
-        ]
-        expected = [*numbers, *(words or (["a word"] if "str" in types else []))]
-        raise UserError(f"{place}{name} must be {' or '.join(expected)}; got {value!r:.80}")
-    if isinstance(made, str) and "\0" in made:
-        raise UserError(f"{place}{name} must not hold a null character; got {value!r:.80}")
-    return made
-
-
-def _parse(types: list[str], value: Any) -> Any:
-    """The value as the first of the types that takes it, None where none does."""
-    if "bool" in types:
-        words = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-        return value if isinstance(value, bool) else words.get(str(value).lower())
-    if isinstance(value, bool):
-        return None
-    for word in ("int", "float"):
-        if word in types:
-            try:
-                number = float(value)
-            except (TypeError, ValueError, OverflowError):
-                continue
-            if math.isfinite(number) and (word == "float" or number == int(number)):
-                return int(number) if word == "int" else number
-    return str(value) if "str" in types and isinstance(value, (str, int, float)) else None
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        values = tomllib.loads(read_text(path))
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # ValueError: not TOML, or an integer with thousands of digits
-        raise UserError(f"{path}: not TOML: {reason(error)}") from None
-    values = {name.replace("-", "_"): value for name, value in values.items()}
-    if unknown := [name for name in values if name not in TYPES]:
-        raise UserError(f"{path}: no setting named {', '.join(unknown)}; known: {', '.join(TYPES)}")
-    return values

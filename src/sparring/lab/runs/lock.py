@@ -1,6 +1,4 @@
-"""The lock of a run folder: one process at a time writes to it."""
-
-from __future__ import annotations
+"""The lock of a run folder, so that one process at a time writes to it."""
 
 import os
 import shutil
@@ -22,10 +20,10 @@ NAME = "lock"
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold the lock of a run folder, made if it is missing, and sweep what killed processes left in it.
+    """Hold the lock of a run folder. The folder is created, and parts of files that a kill left are removed.
 
-    The operating system releases the lock when its process ends, however it ends. The other processes of one
-    distributed run go on without it: the first one holds it for all.
+    The operating system releases the lock when its process ends or is killed. In a distributed run, the first
+    process holds the lock for all.
     """
     if fcntl is None or os.environ.get("RANK", "0") != "0":
         yield
@@ -35,13 +33,15 @@ def alone(path: Path) -> Iterator[None]:
         sweep(path, running=True)
         yield
     finally:
-        if _is_file_at(file, path / NAME):  # and not one that another process made after this one was removed
+        if _is_file_at(
+            file, path / NAME
+        ):  # not a lock that another process created after this one was removed
             (path / NAME).unlink()
         file.close()
 
 
 def _take(path: Path) -> IO[Any]:
-    """Open and lock the file. Its holder removes it, so a lock counts only while the file is in its place."""
+    """Open and lock the file. Its holder removes it, so a lock is valid only while the file is in place."""
     while True:
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def _take(path: Path) -> IO[Any]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            advice = "wait for it, or give another --out"
+            advice = "wait for it, or use another --out"
             raise UserError(f"{path}: another process is at work on this run; {advice}") from None
         except BaseException:
             file.close()
@@ -72,14 +72,16 @@ def _is_file_at(file: IO[Any], path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Delete a folder that no other process is at work on. The lock goes last."""
+    """Delete a folder that no other process is writing to. The lock is removed last."""
     with alone(path):
-        for child in sorted(path.iterdir(), key=lambda child: child.name != "summary.json"):  # it says "done"
+        for child in sorted(
+            path.iterdir(), key=lambda child: child.name != "summary.json"
+        ):  # first, since it means "done"
             if child.name == NAME:
                 continue
             if child.is_dir() and not child.is_symlink():
                 shutil.rmtree(child)
             else:
                 child.unlink()
-    with suppress(OSError):  # another process has begun a run in it
+    with suppress(OSError):  # another process has started a run in it
         path.rmdir()

@@ -1,19 +1,17 @@
-"""Run folders: what a run leaves on disk, and reading it back. No training is imported here: a report needs none.
+"""Run folders: the files of a run, written and read back. Nothing of training is imported here.
 
 runs/TASK/CONTESTANT-MODEL-DIGEST/seed-0/
-    config.toml          everything that was set; `sparring run --config` takes it
+    config.toml          all settings; `sparring run --config` takes it
     machine.json         versions and machine
-    data.json            where the data came from, sizes, labels, what to know of them
-    steps.jsonl          a line for each optimizer step
-    epochs.jsonl         a line for each epoch: counts, won share, seconds
-    evaluations.jsonl    a line for each look at dev, with the histogram of margins
-    checkpoint.pt        while it is under way
-    predictions.jsonl    the test samples as the best model sees them
-    summary.json         the result, and checksums of the model; it is there when the run is done
+    data.json            source, sizes and labels of the data, and notes on it
+    steps.jsonl          one line per optimizer step
+    epochs.jsonl         one line per epoch: counts, won share, seconds
+    evaluations.jsonl    one line per evaluation on dev, with the histogram of margins
+    checkpoint.pt        until the run is done
+    predictions.jsonl    the test samples with the best model's predictions
+    summary.json         the result, and checksums of the model; it exists when the run is done
     model/               the best model in Hugging Face form
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -22,41 +20,24 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from sparring.files import CheckpointWarning, atomic_write, changed_file, file_digest, file_names, sweep
+from sparring.files import CheckpointWarning, changed_file, file_digest, file_names, write_text
 from sparring.lab.errors import UserError
 from sparring.lab.runs.lock import alone as alone
-from sparring.lab.runs.schema import FILES, LINES, WHOLE, check_prediction, is_count, object_of, parse
+from sparring.lab.runs.schema import FILES, LINES, check, check_prediction, parse
 
-PACKAGES = (
-    "sparring",
-    "torch",
-    "entmax",
-    "accelerate",
-    "transformers",
-    "tokenizers",
-    "scikit-learn",
-    "seqeval",
-    "pycountry",
-    "numpy",
-)
-ADVICE = "remove this line, or run it again with --fresh"
-BEGIN_ANEW = "--fresh begins it anew"  # of a run under way, whose checkpoint knows how many lines there are
-
-
-def write(path: Path, text: str) -> None:
-    """Beside, then renamed: a file is whole or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path.parent, path.name)
-    with atomic_write(path) as part:
-        part.write_text(text, encoding="utf-8")
+PACKAGES = "sparring torch entmax accelerate transformers tokenizers scikit-learn seqeval pycountry numpy"
+write = write_text
+RUN_AGAIN = "--fresh runs it again"
+START_AGAIN = "--fresh starts it again"  # for an unfinished run, whose checkpoint counts the lines
 
 
 def plain(value: Any) -> Any:
-    """JSON has no NaN: null instead."""
+    """Replace NaN and infinities, which JSON lacks, by None."""
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -76,13 +57,23 @@ def _line(row: Any) -> str:
     return json.dumps(plain(row), ensure_ascii=False) + "\n"
 
 
-def read_lines(path: Path, check: Callable[[Any], None] | None = None, advice: str = ADVICE) -> list[Any]:
-    """The whole lines of a journal; a last one that a kill cut short is left out.
+def read_lines(
+    path: Path,
+    check: Callable[[Any], None] | None = None,
+    advice: str = f"remove this line, or {RUN_AGAIN}",
+) -> list[Any]:
+    """Read the complete lines of a JSON Lines file. A last line that a kill cut short is left out.
 
-    Raises UserError for a line that is no JSON or that ``check`` refuses with a ValueError.
+    Args:
+        path: The file. One that does not exist has no lines.
+        check: Called with each line's content; raises ValueError to refuse it.
+        advice: The end of the error message.
+
+    Raises:
+        UserError: A line is not JSON or was refused.
     """
     try:
-        *lines, _ = path.read_bytes().split(b"\n")  # splitlines would take more for a line end
+        *lines, _ = path.read_bytes().split(b"\n")  # splitlines would split at other characters, too
     except FileNotFoundError:
         return []
     rows = []
@@ -98,14 +89,15 @@ def read_lines(path: Path, check: Callable[[Any], None] | None = None, advice: s
 
 
 class Journal:
-    """Lines that grow with a run. What a killed run wrote after its last checkpoint is dropped when it comes by again."""
+    """A JSON Lines file of a run. A resumed run replaces the lines after its checkpoint."""
 
     def __init__(self, path: Path, key: str = "step") -> None:
-        self.path, self.key = path, key
+        self.path = path
+        self.key = key
         self.opened = False
 
     def add(self, row: dict[str, Any], n_before: int | None = None) -> None:
-        """Append a line. ``n_before``: how many there should be before it; fewer are an error."""
+        """Append a line. ``n_before`` lines must precede it; further ones are dropped."""
         if not self.opened:
             if not self.path.parent.is_dir():
                 raise _removed(self.path.parent)
@@ -119,30 +111,29 @@ class Journal:
             file.write(_line(row))
 
     def _earlier(self, row: dict[str, Any], n_before: int | None) -> list[dict[str, Any]]:
-        check = LINES.get(self.path.stem, object_of({self.key: is_count}))
-        lines = read_lines(self.path, lambda line: check(line, WHOLE), BEGIN_ANEW)
+        lines = read_lines(self.path, partial(check, LINES[self.path.stem]), START_AGAIN)
         if n_before is None:
             return [line for line in lines if line[self.key] < row[self.key]]
         self._check_length(min(len(lines), n_before), n_before)
         return lines[:n_before]
 
     def check(self, n_lines: int) -> None:
-        """Raise UserError unless it has so many lines."""
+        """Raise UserError unless the file has this many lines."""
         if not self.path.exists():
             raise _removed(self.path)
         self._check_length(self.path.read_bytes().count(b"\n"), n_lines)
 
     def _check_length(self, n_lines: int, expected: int) -> None:
         if n_lines != expected:
-            raise UserError(f"{self.path}: {n_lines} lines where the run wrote {expected}; {BEGIN_ANEW}")
+            raise UserError(f"{self.path}: expected {expected} lines, got {n_lines}; {START_AGAIN}")
 
 
 def _removed(path: Path) -> UserError:
-    return UserError(f"{path}: removed while its run was under way; {BEGIN_ANEW}")
+    return UserError(f"{path}: removed while its run was under way; {START_AGAIN}")
 
 
 class RunFolder:
-    """One run's folder."""
+    """The folder of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -156,41 +147,41 @@ class RunFolder:
         return (self.path / "summary.json").exists()
 
     def read(self, name: str) -> dict[str, Any]:
-        """``summary``, ``data`` or ``machine``."""
+        """Read ``summary``, ``data`` or ``machine``."""
         path = self.path / f"{name}.json"
         try:
             value: dict[str, Any] = parse(path.read_text(encoding="utf-8"))
-            FILES[name](value, WHOLE)
+            check(FILES[name], value)
         except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read ({error}); --fresh runs it again") from None
+            raise UserError(f"{path}: cannot be read ({error}); {RUN_AGAIN}") from None
         return value
 
     def lines(self, name: str, kind: str | None = None) -> list[dict[str, Any]]:
-        """``steps``, ``epochs``, ``evaluations`` or ``predictions``; ``kind``: of the task that these are for."""
+        """Read ``steps``, ``epochs``, ``evaluations`` or, for a kind of task, ``predictions``."""
 
-        def check(row: Any) -> None:
-            LINES[name](row, WHOLE)
+        def check_line(row: Any) -> None:
+            check(LINES[name], row)
             if kind is not None:
                 check_prediction(kind, row)
 
-        return read_lines(self.path / f"{name}.jsonl", check)
+        return read_lines(self.path / f"{name}.jsonl", check_line)
 
     def summary(self) -> dict[str, Any]:
         return self.read("summary")
 
     def check_whole(self) -> None:
-        """Raise UserError where files are missing that a run writes: somebody removed them meanwhile."""
+        """Raise UserError if a file that the run wrote at its start was removed."""
         for name in ("config.toml", "machine.json", "data.json"):
             if not (self.path / name).exists():
                 raise _removed(self.path / name)
 
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of the files that predictions are made with, by their path in the folder."""
+        """SHA-256 of the files that predictions depend on, by their path in the folder."""
         names = ["data.json", *(f"model/{name}" for name in file_names(self.model))]
         return {name: file_digest(self.path / name) for name in names}
 
     def verify(self) -> None:
-        """Raise UserError unless the model is as the run left it; warn where there are no checksums."""
+        """Raise UserError unless the model is as the run wrote it. Warn if there are no checksums."""
         checksums = self.summary().get("checksums")
         if checksums is None:
             message = f"{self.path}: its summary.json has no checksums, so the model cannot be verified"
@@ -199,32 +190,33 @@ class RunFolder:
         further = [name for name in file_names(self.model) if f"model/{name}" not in checksums]
         problem = f"model/{further[0]} is not the run's" if further else changed_file(self.path, checksums)
         if problem is not None:
-            raise UserError(f"{self.path}: cannot be read ({problem}); --fresh runs it again")
+            raise UserError(f"{self.path}: cannot be read ({problem}); {RUN_AGAIN}")
 
 
 def find_runs(path: Path) -> list[RunFolder]:
-    """The finished runs under a folder, or the folder itself."""
-    return [RunFolder(found.parent) for found in sorted(path.rglob("summary.json"))]
+    """The finished runs in a folder and below it."""
+    return [RunFolder(summary.parent) for summary in sorted(path.rglob("summary.json"))]
 
 
 def machine() -> dict[str, Any]:
-    """Versions and machine, to make a run again."""
+    """The machine and the versions of packages that a run used."""
     import torch
 
     versions: dict[str, str | None] = {}
-    for name in PACKAGES:
+    for name in PACKAGES.split():
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = None
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    facts = {
+    return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "threads": torch.get_num_threads(),
+        "versions": versions,
     }
-    return {**facts, "gpu": gpu, "threads": torch.get_num_threads(), "versions": versions}
 
 
 def _processor() -> str:

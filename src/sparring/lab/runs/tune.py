@@ -1,13 +1,11 @@
-"""A loss's own setting, chosen on dev: the values the papers tried, each run with the same seeds. Test is never looked at."""
-
-from __future__ import annotations
+"""Tuning: a setting of a loss is chosen on dev among the values that the papers tried. Test is never used."""
 
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from sparring.lab.datasets import UserError
-from sparring.lab.runs.config import OWN, Config, typed
+from sparring.lab.errors import UserError
+from sparring.lab.runs.config import OWN, SETTINGS, Config, split_own
 from sparring.lab.runs.summaries import Summary
 
 DELTAS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)  # "ranging from 0.05 to 0.5"
@@ -28,58 +26,63 @@ GRIDS: dict[str, dict[str, Sequence[float]]] = {
 
 
 def grid(config: Config, loss: str, n_classes: int, values: dict[str, list[Any]]) -> list[Config]:
-    """The points to try for a loss; ``values`` replace the papers' for the settings they name. Without classes they are a vocabulary."""
-    tried: dict[str, Sequence[Any]] = {**GRIDS.get(loss, {}), **values}
-    if not tried:
+    """The points to try for a loss.
+
+    Args:
+        config: The settings that all points share.
+        loss: The name of the loss.
+        n_classes: Sparse-Softmax tries no k above it; 0 if the classes are a vocabulary.
+        values: Values to try, by setting, instead of those of the papers.
+    """
+    axes: dict[str, Sequence[Any]] = {**GRIDS.get(loss, {}), **values}
+    if not axes:
         raise UserError(f'"{loss}" has no setting to tune; these have: {", ".join(GRIDS)}')
-    if "k" in tried and "k" not in values and n_classes:
-        tried["k"] = [k for k in tried["k"] if k < n_classes] or [1]  # more is plain softmax
-    return [
-        config.replace(**dict(zip(tried, point, strict=True))) for point in itertools.product(*tried.values())
-    ]
+    if "k" in axes and "k" not in values and n_classes:
+        axes["k"] = [k for k in axes["k"] if k < n_classes] or [1]  # a larger k is plain softmax
+    points = itertools.product(*axes.values())
+    return [config.replace(**dict(zip(axes, point, strict=True))) for point in points]
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """``delta=0.1,adaptive`` to values by name."""
+    """Parse texts such as ``delta=0.1,adaptive`` to values by setting."""
     values = {}
     for text in texts:
-        name, equals, listed = text.partition("=")
-        if not equals or not listed:
-            raise UserError(
-                f'values must be given as setting=value,value,…, such as delta=0.1,0.2; got "{text}"'
-            )
-        name = name.strip().replace("-", "_")
-        if name not in OWN:
-            raise UserError(f'"{text}": no setting named {name} to tune; there are {", ".join(OWN)}')
-        values[name] = [typed(name, value.strip(), f'"{text}": ') for value in listed.split(",")]
+        name, listed = split_own(text, f'"{text}": ')
+        values[name] = [SETTINGS[name].parse(value.strip(), f'"{text}": ') for value in listed.split(",")]
     return values
 
 
+def changes(point: Config, config: Config) -> dict[str, Any]:
+    """The settings of a point that differ from the config's."""
+    values = {name: getattr(point, name) for name in OWN}
+    return {name: value for name, value in values.items() if value != getattr(config, name)}
+
+
 def describe(point: Config, config: Config) -> str:
-    """What a point tries."""
-    return (
-        " ".join(
-            f"{name}={getattr(point, name)}" for name in OWN if getattr(point, name) != getattr(config, name)
-        )
-        or "as given"
-    )
+    words = [f"{name}={value}" for name, value in changes(point, config).items()]
+    return " ".join(words) or "unchanged"
 
 
-def part(
+def split_diverged(
     points: Sequence[Config], summaries: Sequence[Summary | None]
 ) -> tuple[list[Config], list[Summary], list[Config]]:
-    """Points all of whose runs ended well, the summaries of these, and points of which a run diverged (None among the summaries, which
-    go seed by seed)."""
-    bad = {i % len(points) for i, summary in enumerate(summaries) if summary is None}
-    whole = [
-        summary for i, summary in enumerate(summaries) if summary is not None and i % len(points) not in bad
-    ]
+    """Separate the points of which a run diverged.
+
+    Args:
+        points: The points that were tried.
+        summaries: Of all runs, seed by seed; None for a run that diverged.
+
+    Returns:
+        The points whose runs all ended well, the summaries of their runs, and the other points.
+    """
+    diverged = {i % len(points) for i, summary in enumerate(summaries) if summary is None}
+    whole = [s for i, s in enumerate(summaries) if s is not None and i % len(points) not in diverged]
     if not whole:
         raise UserError("every setting diverged with some seed; try a lower --lr")
-    good = [point for i, point in enumerate(points) if i not in bad]
-    return good, whole, [points[i] for i in sorted(bad)]
+    finished = [point for i, point in enumerate(points) if i not in diverged]
+    return finished, whole, [points[i] for i in sorted(diverged)]
 
 
-def best(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The row with the highest mean on dev; of equal ones the first."""
+def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The row with the highest mean on dev, the first of equal ones."""
     return max(rows, key=lambda row: row["dev"]["mean"])

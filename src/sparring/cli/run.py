@@ -1,0 +1,19 @@
+"""``sparring run``: train one loss."""
+
+import argparse
+
+from sparring.cli.flags import add_config_arguments, read_config
+from sparring.cli.training import train
+from sparring.lab.runs.compare import plans_for
+from sparring.lab.runs.plan import open_task
+
+EXAMPLES = """  sparring run digits
+  sparring run clinc_oos --loss as-softmax --delta 0.3 --model minilm --layers 2 --seeds 3 --jobs 2
+  sparring run reviews.csv --text-column review --label-column stars
+  sparring run --config runs/digits/.../seed-0/config.toml --lr 1e-3"""
+add_arguments = add_config_arguments
+
+
+def main(options: argparse.Namespace) -> int:
+    config = read_config(options)
+    return train(options, plans_for([config], options.seeds, *open_task(config)))
