@@ -178,7 +178,7 @@ class RegionBackward:
             n_samples = len(output_grads[0]) if output_grads[0].ndim else 1
             self.hook.stats.count(self.counts, n_samples, n_samples, walked=False, reason=reason)
             retain_graph = self.is_shared or torch._C._autograd._get_current_graph_task_keep_graph()
-            starts = {edge: grad for (edge, _), grad in zip(roots, output_grads, strict=True)}
+            starts = [(edge, grad) for (edge, _), grad in zip(roots, output_grads, strict=True)]
             gradients = run_engine(graph, starts, retain_graph, create_graph=torch.is_grad_enabled())
         else:
             self.region = None
