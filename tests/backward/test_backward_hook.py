@@ -167,7 +167,7 @@ def test_copies_and_pickles_stay_compacted() -> None:
 
 
 def test_a_pickle_notices_hooks_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There nobody has called ``compact``, and torch's methods are those of torch."""
+    """A new process has not called ``compact``: torch's methods are not wrapped there."""
     model = mlp()
     compact(model)
     model(X)  # wraps them here

@@ -178,7 +178,7 @@ class RegionBackward:
             n_samples = len(output_grads[0]) if output_grads[0].ndim else 1
             self.hook.stats.count(self.counts, n_samples, n_samples, walked=False, reason=reason)
             retain_graph = self.is_shared or torch._C._autograd._get_current_graph_task_keep_graph()
-            starts = {edge: grad for (edge, _), grad in zip(roots, output_grads, strict=True)}
+            starts = [(edge, grad) for (edge, _), grad in zip(roots, output_grads, strict=True)]
             gradients = run_engine(graph, starts, retain_graph, create_graph=torch.is_grad_enabled())
         else:
             self.region = None
@@ -251,25 +251,20 @@ def leaves_behind(x: Tensor) -> tuple[list[Tensor], bool]:
     return leaves, has_leaf_hooks or bool(hooks.find(graph.edges))
 
 
-_SECOND_TIME = (
-    "Trying to backward through the graph of a compacted model a second time. "
-    "Use retain_graph=True the first time"
-)
+_SECOND_TIME = "Backward through a compacted model a second time. Use retain_graph=True the first time"
 _TWO_PATHS = (
-    "A compacted model has hooks on an activation that the loss uses directly, besides the model's outputs. "
-    "The hooks would be called twice, each time with a part of the gradient. Remove the hooks, return the "
-    "activation from forward, or undo skip.compact"
+    "The loss uses an activation of a compacted model that has hooks. They would be called twice, each time "
+    "with a part of the gradient. Remove them, return the activation from forward, or undo skip.compact"
 )
 _MODIFIED = (
-    "An output of a compacted model was modified in place. It shares memory with another output, an input or "
-    "an activation that the loss uses. Their gradients cannot be separated. Use an operation that is not in "
-    "place, or undo skip.compact"
+    "An output of a compacted model was modified in place, but shares memory with another output, "
+    "an input, or an activation in the loss. Use an operation that is not in place, or undo skip.compact"
 )
 _JOINT_HOOK = (
-    "register_multi_grad_hook was called for an activation of a compacted model after its forward pass. It "
-    "could not be called once with all gradients. Register it inside forward, or undo skip.compact"
+    "register_multi_grad_hook was called for an activation of a compacted model after the forward pass. It "
+    "cannot be called with all gradients at once. Register it inside forward, or undo skip.compact"
 )
 _HOOKED_INTERMEDIATE = (
-    "A hook or retain_grad() is on an output of a compacted model from which other outputs are computed, and "
-    "their graphs overlap. It would get a part of the gradient. Register it in forward, or undo skip.compact"
+    "A hook or retain_grad() is on an output of a compacted model from which other outputs are computed in "
+    "an overlapping graph. It would get a part of the gradient. Register it in forward, or undo skip.compact"
 )

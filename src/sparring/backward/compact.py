@@ -13,12 +13,11 @@ with these zeros through the whole model. A compacted model leaves them out::
         |               outputs through an autograd        |-- otherwise: GraphWalk runs the graph's nodes
         y               Function, _RegionFunction                  on the surviving rows of the gradient
 
-``backward_hook``: the forward hooks, the autograd Function, and the choice between the two ways.
-``obstacles``: why a forward pass keeps torch's own backward. ``hooks``: hooks, which only torch's engine
-calls. ``regions``: the graph behind the outputs. ``surviving_rows``: gradients that hold the surviving rows
-only. ``graph_walk``: the walk and its fallback to torch's engine. ``node_rules``: how one node is run on
-surviving rows, with the rules in ``layer_rules`` and ``shape_rules``. ``stats``: what was skipped, and why
-not.
+``backward_hook``: the forward hooks, the autograd Function and the choice between the two ways;
+``obstacles``: why a forward pass keeps torch's own backward; ``hooks``: detection of hooks, which only
+torch's engine calls; ``regions``: the graph behind the outputs; ``surviving_rows``: gradients of surviving
+rows; ``graph_walk``: the walk, and its fallback to torch's engine; ``node_rules``: how a node is run on
+surviving rows, with rules in ``layer_rules`` and ``shape_rules``; ``stats``: what was skipped, and why not.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class Compaction:
         self.model = model
         self.hook = hook
         self.stats = hook.stats
+        self.gate = hook  # former name of ``hook``
         self._handles = handles
-        self.gate = hook  # former name
 
     def remove(self) -> None:
         """Give the model its ordinary backward back."""

@@ -77,7 +77,7 @@ class GraphWalk:
                 if graph.n_dependents[next_node] == 0:
                     ready.append(next_node)
             del graph.n_dependents[node], graph.edges[node], owner
-        starts = {(n, i): x.value for n, slots in self._waiting.items() for i, x in enumerate(slots) if x}
+        starts = [((n, i), x.value) for n, slots in self._waiting.items() for i, x in enumerate(slots) if x]
         if starts:
             for target, gradient in run_engine(graph, starts, retain_graph=True).items():
                 self._collect(target, gradient)
@@ -146,15 +146,15 @@ class GraphWalk:
 
 
 def run_engine(
-    graph: Subgraph, starts: dict[Edge, Tensor], retain_graph: bool, create_graph: bool = False
+    graph: Subgraph, starts: list[tuple[Edge, Tensor]], retain_graph: bool, create_graph: bool = False
 ) -> dict[Any, Tensor]:
     """The gradients of the graph's targets, by torch's engine, from those of ``starts``."""
     targets = graph.targets()
     inputs = [
         GradientEdge(*target) if isinstance(target, tuple) else GradientEdge(target, 0) for target in targets
     ]
-    outputs = [GradientEdge(*edge) for edge in starts]
+    outputs = [GradientEdge(*edge) for edge, _ in starts]
     options = {"retain_graph": retain_graph, "create_graph": create_graph, "allow_unused": True}
-    with muted(targets.values(), [node for node, _ in starts]):
-        gradients = torch.autograd.grad(outputs, inputs, list(starts.values()), **options)
+    with muted(targets.values(), [edge.node for edge in outputs]):
+        gradients = torch.autograd.grad(outputs, inputs, [grad for _, grad in starts], **options)
     return {target: grad for target, grad in zip(targets, gradients, strict=True) if grad is not None}

@@ -7,8 +7,8 @@ has no function for that. There are two kinds:
   ``Tensor.retain_grad``. The wrappers also leave a mark in the metadata of the tensor's node, where all
   threads see it and which is freed with the graph.
 - Hooks on nodes (``grad_fn.register_hook``), which cannot be wrapped. But torch numbers all hooks. If the
-number
-  is that of an earlier snapshot, there is no new hook. If not, registering one more on each node shows them.
+  number is that of an earlier snapshot, there is no new hook. If not, one more is registered on each node to
+  count them.
 """
 
 from __future__ import annotations
@@ -94,10 +94,7 @@ def _counting(enter: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def find(nodes: Iterable[Node], since: Snapshot | None = None) -> HookKind:
-    """The greatest kind of hook on these nodes or their output tensors.
-
-    With ``since``, hooks on nodes are looked for only if any hook was registered after that snapshot.
-    """
+    """The greatest kind of hook on nodes (registered ``since`` a snapshot) or on their output tensors."""
     is_unchanged = since is not None and since[:2] == snapshot()[:2]
     if is_unchanged and not _last_mark:
         return HookKind.NONE
@@ -136,9 +133,7 @@ def saving_is_hooked() -> bool:
     """Whether saved_tensors_hooks are active: a saved tensor can have one pair of hooks only."""
     if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
         return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-    with (
-        torch.enable_grad()
-    ):  # in older torch only a saved tensor shows it, and these hooks are called with it
+    with torch.enable_grad():  # older torch: save a tensor and see, although the hooks are called with it
         probe: Any = torch.zeros((), requires_grad=True).exp()
     try:
         probe.grad_fn._raw_saved_result.register_hooks(lambda x: x, lambda x: x)
@@ -223,10 +218,7 @@ def muted(tensors: Iterable[Tensor], starts: Iterable[Node]) -> Iterator[None]:
 
 
 def mute_none(leaves: Iterable[Tensor]) -> None:
-    """For the rest of the current backward pass, do not call the hooks of these leaves with None.
-
-    torch's engine passes None on to leaves that get no gradient. Without ``compact`` it would not reach them.
-    """
+    """For the rest of this pass, do not call these hooks with None: an ordinary pass would not reach them."""
     keys = _mute(leaves)
     if not keys:
         return

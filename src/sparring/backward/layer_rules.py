@@ -45,20 +45,18 @@ def _matrix_product(visit: NodeVisit) -> Grads | None:
 
 @rule(
     """
-    Convolution NativeBatchNorm CudnnBatchNorm
-    AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D
+    Convolution NativeBatchNorm CudnnBatchNorm AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D
     MaxPool2DWithIndices MaxPool3DWithIndices AdaptiveMaxPool2D AdaptiveMaxPool3D
     ScaledDotProductFlashAttentionForCpu ScaledDotProductFlashAttention
     ScaledDotProductEfficientAttention ScaledDotProductCudnnAttention
     """
 )
 def _batch_first(visit: NodeVisit) -> Grads | None:
-    """Layers whose inputs, outputs and saved activations have the samples first.
-
-    BatchNorm mixes samples in training mode. Attention kernels draw dropout by the position in the batch.
-    """
+    """Layers whose inputs, outputs and saved activations have the samples first."""
     node = visit.node
-    if visit.dim != 0 or getattr(node, "_saved_training", False) or getattr(node, "_saved_dropout_p", 0) > 0:
+    is_batch_norm_in_training = getattr(node, "_saved_training", False)
+    has_dropout = getattr(node, "_saved_dropout_p", 0) > 0  # attention draws it by the position in the batch
+    if visit.dim != 0 or is_batch_norm_in_training or has_dropout:
         return None
     n, *others = visit.shape
     least_ndim = min(3, 1 + len(others))  # statistics and random states of kernels have fewer dimensions

@@ -52,14 +52,10 @@ class NodeVisit:
     def run(
         self, dims: int | Sequence[int | None] | None, saved: dict[str, int] | None = None
     ) -> Grads | None:
-        """Run torch's backward of the node.
+        """Run torch's backward of the node, with the named saved tensors cut to surviving rows.
 
-        Args:
-            dims: The dimension of each resulting gradient that contains the samples, None if it has none.
-            saved: The saved tensors to cut to surviving rows, and the dimension that contains the samples.
-
-        Returns:
-            The gradients, or None if a saved tensor cannot be cut: it is sparse, or another hook is on it.
+        ``dims`` and the values of ``saved`` are the dimensions that contain the samples, in the resulting
+        gradients (None: not at all) and in saved tensors. Returns None if a saved tensor cannot be cut.
         """
         rows = self.rows  # the hooks below stay on the node, so they must not refer to it
         is_running: list[bool] = []
@@ -100,21 +96,17 @@ def signed(number: int) -> int:
 
 def run_node(node: Node, grads: Values) -> Values:
     """Call torch's backward of a node: one gradient per edge of ``node.next_functions``."""
-    if isinstance(node, torch.autograd.function.BackwardCFunction):
-        return _run_python_function(node, grads)
-    values = node(*grads)
-    return values if isinstance(values, tuple) else (values,)
-
-
-def _run_python_function(node: Node, grads: Values) -> Values:
-    """Run a Python ``autograd.Function``, whose backward has a result for arguments without an edge too."""
+    is_custom_function = isinstance(node, torch.autograd.function.BackwardCFunction)
+    if not is_custom_function:
+        values = node(*grads)
+        return values if isinstance(values, tuple) else (values,)
     grads = [
         torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device) if grad is None else grad
         for grad, meta in zip(grads, node._input_metadata, strict=True)
     ]
-    values = node.apply(*grads)
+    values = node.apply(*grads)  # one gradient per argument, also for those without an edge
     values = values if isinstance(values, tuple) else (values,)
-    values = values[: len(node.needs_input_grad)]  # a backward may return more Nones than there are arguments
+    values = values[: len(node.needs_input_grad)]  # it may return more Nones than there are arguments
     needed = iter([x for x, needs in zip(values, node.needs_input_grad, strict=True) if needs])
     return [None if edge[0] is None else next(needed) for edge in node.next_functions]
 
@@ -136,10 +128,7 @@ def rule(names: str) -> Callable[[NodeRule], NodeRule]:
 
 @cache
 def kind_of(name: str) -> str:
-    """The operation of a node: "Mul" for ``MulBackward0`` (tensors) and ``MulBackward1`` (a number).
-
-    Only torch's own nodes end in a number. A Python ``Function`` named ``Mul`` has a ``MulBackward``.
-    """
+    """ "Mul" for ``MulBackward0`` and ``MulBackward1``, not for ``MulBackward`` (of a Python Function)."""
     return re.sub(r"Backward\d+$", "", name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ class ForwardState(NamedTuple):
 
 
 def find_obstacle(module: nn.Module, forward: ForwardState, regions: list[Region]) -> str:
-    """The reason why this forward pass keeps torch's own backward, or ""."""
+    """The reason why this forward pass keeps torch's own backward, or "". Raises ValueError for FSDP."""
     if forward.saving_is_hooked or hooks.snapshot().n_saving != forward.hooks.n_saving:
         return "saved tensors are hooked"
     if torch.is_anomaly_enabled():
@@ -45,7 +44,9 @@ def find_obstacle(module: nn.Module, forward: ForwardState, regions: list[Region
         graph = region.graph
         if graph.obstacle:
             return graph.obstacle
-        if has_dtensors(graph.leaves.values()):
+        if any(getattr(leaf, "_is_flat_param", False) for leaf in graph.leaves.values()):
+            raise _refusal("FullyShardedDataParallel")
+        if any(_has_base(type(leaf).__mro__, "DTensor") for leaf in graph.leaves.values()):
             return "DTensor parameters"
         if graph.first_sequence_nr < forward.first_sequence_nr:
             return "activations from before the forward"  # with hooks, or shared with other forward passes
@@ -76,16 +77,6 @@ def check_not_sharded(model: nn.Module) -> None:
     for module in model.modules():
         if _has_base(type(module).__mro__, "FSDP", "FullyShardedDataParallel"):
             raise _refusal(type(module).__name__)
-
-
-def has_dtensors(leaves: Iterable[Tensor]) -> bool:
-    """Whether parameters are DTensors. Raises ValueError for parameters that FSDP has flattened."""
-    for leaf in leaves:
-        if getattr(leaf, "_is_flat_param", False):
-            raise _refusal("FullyShardedDataParallel")
-        if _has_base(type(leaf).__mro__, "DTensor"):
-            return True
-    return False
 
 
 @cache

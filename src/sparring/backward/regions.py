@@ -19,9 +19,7 @@ from torch import Tensor
 
 from sparring.backward.node_rules import Node
 
-Edge = tuple[
-    Node, int
-]  # a node and the number of one of its outputs in the forward pass: stands for one tensor
+Edge = tuple[Node, int]  # a node and the number of one of its forward outputs: stands for one tensor
 
 OBSTACLES = {  # nodes that only torch's engine can run, and the reason that is counted for them
     "BackwardHookFunctionBackward": "hooks",  # module hooks
@@ -127,10 +125,7 @@ def divide(outputs: list[Tensor], inputs: dict[Edge, Tensor]) -> list[Region]:
 
 
 def inputs_overlap(regions: list[Region], inputs: dict[Edge, Tensor]) -> bool:
-    """Whether an input is computed from another input, or from leaves that the model uses too.
-
-    Then torch's engine would continue from the input to them.
-    """
+    """Whether torch's engine would continue from an input to another, or to leaves that the model uses."""
     if not inputs:
         return False
     graph = explore(inputs, {})
