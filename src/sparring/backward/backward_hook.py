@@ -190,17 +190,17 @@ class RegionBackward:
         self, graph: Subgraph, grads: list[Tensor], is_visited: bool
     ) -> tuple[SurvivingRows | None, str]:
         """The samples to run the backward for, or None and the reason why all of them are needed."""
-        hook_kind = hooks.find(graph.inner_nodes(), since=self.snapshot)
-        if hook_kind and is_visited:
+        hook_type = hooks.find(graph.inner_nodes(), since=self.snapshot)
+        if hook_type and is_visited:
             raise RuntimeError(_TWO_PATHS)
-        if hook_kind == hooks.HookKind.JOINT:
+        if hook_type == hooks.HookKind.JOINT:
             raise RuntimeError(_JOINT_HOOK)
         self.is_shared = self.is_shared or torch.is_grad_enabled() or is_visited
         if self.is_shared:
             return None, "a graph used twice"
         if torch._C._autograd._get_current_graph_task_keep_graph():
             return None, "retain_graph"
-        if hook_kind:
+        if hook_type:
             return None, "hooks"
         if not _nodes_compute():
             return None, "inputs given"

@@ -43,29 +43,32 @@ def _matrix_product(visit: NodeVisit) -> Grads | None:
     return visit.run([dim, a_dim, b_dim][-len(visit.node.next_functions) :], saved)
 
 
+@rule("Convolution NativeBatchNorm CudnnBatchNorm")
+def _convolution(visit: NodeVisit) -> Grads | None:
+    """In training, batch norm computes its statistics over all samples."""
+    if visit.dim != 0 or getattr(visit.node, "_saved_training", False):
+        return None
+    return visit.run((0, None, None), {"input": 0})
+
+
 @rule(
     """
-    Convolution NativeBatchNorm CudnnBatchNorm AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D
+    AvgPool2D AvgPool3D AdaptiveAvgPool2D AdaptiveAvgPool3D
     MaxPool2DWithIndices MaxPool3DWithIndices AdaptiveMaxPool2D AdaptiveMaxPool3D
     ScaledDotProductFlashAttentionForCpu ScaledDotProductFlashAttention
     ScaledDotProductEfficientAttention ScaledDotProductCudnnAttention
     """
 )
 def _batch_first(visit: NodeVisit) -> Grads | None:
-    """Layers whose inputs, outputs and saved activations have the samples first."""
-    node = visit.node
-    is_batch_norm_in_training = getattr(node, "_saved_training", False)
-    has_dropout = getattr(node, "_saved_dropout_p", 0) > 0  # attention draws it by the position in the batch
-    if visit.dim != 0 or is_batch_norm_in_training or has_dropout:
+    """Inputs, outputs and saved activations have the samples first. An attention mask may be shared."""
+    has_dropout = (
+        getattr(visit.node, "_saved_dropout_p", 0) > 0
+    )  # attention draws it by the position in the batch
+    if visit.dim != 0 or has_dropout:
         return None
-    n, *others = visit.shape
-    least_ndim = min(3, 1 + len(others))  # statistics and random states of kernels have fewer dimensions
-    saved = {
-        name: 0
-        for name, x in visit.saved().items()
-        if name != "weight" and x.ndim >= least_ndim and x.shape[0] == n
-    }
-    return visit.run((0, None, None) if hasattr(node, "_saved_weight") else 0, saved)
+    n = visit.shape[0]
+    saved = {name: 0 for name, x in visit.saved().items() if x.ndim >= 3 and x.shape[0] == n}
+    return visit.run(0, saved)
 
 
 @rule("NativeLayerNorm FusedRmsNorm")
@@ -94,8 +97,6 @@ def _group_norm(visit: NodeVisit) -> Grads | None:
 @rule("Embedding")
 def _embedding(visit: NodeVisit) -> Grads | None:
     node = visit.node
-    if (
-        visit.dim >= node._saved_indices.ndim or node._saved_scale_grad_by_freq
-    ):  # counted over the whole batch
-        return None
+    if visit.dim >= node._saved_indices.ndim or node._saved_scale_grad_by_freq:
+        return None  # frequencies are counted over the whole batch
     return visit.run([None], {"indices": visit.dim})

@@ -66,17 +66,17 @@ def _along_other_dimensions(visit: NodeVisit) -> Grads | None:
 def _part(visit: NodeVisit) -> Grads | None:
     """A part along another dimension. The nodes save the input's shape, so the kernels are called instead."""
     node = visit.node
-    kind = kind_of(node.name())
+    operation = kind_of(node.name())
     shape = node._saved_self_sym_sizes
     (along,) = visit.dims(node._saved_dim, len(shape))
-    dim = visit.dim + (kind == "Select" and along <= visit.dim)
+    dim = visit.dim + (operation == "Select" and along <= visit.dim)
     if along == dim:
-        is_whole = kind == "Slice" and shape[dim] == visit.shape[dim]  # x[:]
+        is_whole = operation == "Slice" and shape[dim] == visit.shape[dim]  # x[:]
         return visit.results(visit.grads, dim) if is_whole else None
     arguments = visit.grads[0], visit.rows.cut(shape, dim), along
-    if kind == "Select":
+    if operation == "Select":
         grad = torch.ops.aten.select_backward(*arguments, signed(node._saved_index))
-    elif kind == "Slice":
+    elif operation == "Slice":
         limits = signed(node._saved_start), signed(node._saved_end)
         grad = torch.ops.aten.slice_backward(*arguments, *limits, node._saved_step)
     else:
