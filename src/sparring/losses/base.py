@@ -161,6 +161,10 @@ class ClassLoss(Loss):
         - input: ``(C,)``, ``(N, C)`` or ``(N, C, d1, …)`` logits
         - target: ``()``, ``(N,)`` or ``(N, d1, …)`` class indices; rows with ``ignore_index`` are left out
         - output: a scalar, or the target's shape with ``reduction="none"``
+
+    Raises:
+        TypeError: An argument has the wrong Python type.
+        ValueError: A shape, dtype or device is wrong, or, on CPU, a target is out of range.
     """
 
     weight: Tensor | None

@@ -1,8 +1,7 @@
 """`margin_softmax.py` for a chunk of rows in two Triton kernels. Imported only where Triton is selected.
 
 Each program handles one row. The first kernel computes the largest logit and the log of the sum in one pass;
-the rule computes the threshold, in torch operations on (n,) numbers; the second kernel computes the loss and
-the gradient.
+the rule computes the (n,) thresholds with torch; the second kernel computes the loss and the gradient.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
