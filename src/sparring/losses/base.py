@@ -149,9 +149,9 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        shown = {k: v for k, v in self.settings().items() if not isinstance(v, nn.Module)}
-        shown |= {"ignore_index": self.ignore_index, "reduction": self.reduction}
-        return ", ".join(f"{k}={v!r}" for k, v in shown.items())
+        attributes = {k: v for k, v in self.settings().items() if not isinstance(v, nn.Module)}
+        attributes |= {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        return ", ".join(f"{k}={v!r}" for k, v in attributes.items())
 
 
 class ClassLoss(Loss):

@@ -159,15 +159,15 @@ class LinearDelta(DeltaSchedule):
     def settled(self) -> float:
         return self.end
 
-    def _progress(self, done: float) -> float:
-        return done
+    def _progress(self, progress: float) -> float:
+        return progress
 
 
 class CosineDelta(LinearDelta):
     """δ from `start` to `end` along half a cosine: slow at both ends."""
 
-    def _progress(self, done: float) -> float:
-        return (1 - math.cos(math.pi * done)) / 2
+    def _progress(self, progress: float) -> float:
+        return (1 - math.cos(math.pi * progress)) / 2
 
 
 class AdaptiveDelta(DeltaSchedule):
