@@ -101,8 +101,8 @@ class Trial:
             return math.nan
         if o[target] == -math.inf or (self.settings.get("epsilon", 0) > 0 and -math.inf in o):
             return math.inf
-        kept = [i for i, x in enumerate(o) if x > -math.inf]
-        return twin([o[i] for i in kept], kept.index(target), **self.settings)
+        unmasked = [i for i, x in enumerate(o) if x > -math.inf]
+        return twin([o[i] for i in unmasked], unmasked.index(target), **self.settings)
 
     def tolerance(self) -> float:
         """Rounding of numbers as large as those that are added up."""

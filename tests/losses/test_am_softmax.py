@@ -12,12 +12,12 @@ import sparring
 def test_cosine_form_is_cosface() -> None:
     features, target = torch.randn(20, 16, requires_grad=True), torch.randint(7, (20,))
     head = sparring.CosineLinear(16, 7)
-    theirs = CosFaceLoss(num_classes=7, embedding_size=16, margin=0.35, scale=64)
-    theirs.W.data = head.weight.data.t().clone()
-    mine = sparring.AMSoftmaxLoss(scale=64, margin=0.35)(head(features), target)
-    other = theirs(features, target)
-    torch.testing.assert_close(mine, other)
-    torch.testing.assert_close(*(torch.autograd.grad(x, features)[0] for x in (mine, other)))
+    cosface = CosFaceLoss(num_classes=7, embedding_size=16, margin=0.35, scale=64)
+    cosface.W.data = head.weight.data.t().clone()
+    value = sparring.AMSoftmaxLoss(scale=64, margin=0.35)(head(features), target)
+    expected = cosface(features, target)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(x, features)[0] for x in (value, expected)))
 
 
 def test_no_margin_is_softmax_at_a_temperature() -> None:

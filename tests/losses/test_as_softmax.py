@@ -40,9 +40,9 @@ def test_margin_is_strict(p: list[float], delta: float, dtype: torch.dtype) -> N
     with_tie = sparring.kept_classes(logits, TARGET, delta).item()
     assert with_tie == len(p)
     assert sparring.kept_classes(logits, TARGET, delta - 2e-6).item() == len(p) - 1
-    for margin, kept in ((delta, len(p)), (delta - 2e-6, len(p) - 1)):
+    for margin, classes in ((delta, len(p)), (delta - 2e-6, len(p) - 1)):
         rows = sparring.ASSoftmaxLoss(margin).rows(logits, TARGET)
-        assert rows.active.item() == (kept > 1)
+        assert rows.active.item() == (classes > 1)
     gap = (logits[0, 0] - logits[0, 1]).item()
     assert sparring.ASLogitLoss(gap, reduction="none").rows(logits, TARGET).active.item()
 
@@ -85,10 +85,10 @@ def test_probabilities_of_equation_7() -> None:
     p = sparring.as_softmax(logits, target, 0.1)
     torch.testing.assert_close(p.sum(1), torch.ones(6))
     for o, t, row in zip(logits.tolist()[:5], target.tolist(), p, strict=False):
-        kept = reference.as_softmax_kept(o, t, 0.1)
-        expected = reference.probabilities([o[i] for i in kept])
-        torch.testing.assert_close(row[kept], torch.tensor(expected))
-        assert row.count_nonzero() == len(kept)
+        classes = reference.as_softmax_kept(o, t, 0.1)
+        expected = reference.probabilities([o[i] for i in classes])
+        torch.testing.assert_close(row[classes], torch.tensor(expected))
+        assert row.count_nonzero() == len(classes)
     torch.testing.assert_close(p[5], logits[5].softmax(0), msg="an ignored row keeps its softmax")
     value = -p[range(5), target[:5]].log()
     torch.testing.assert_close(value, sparring.ASSoftmaxLoss(0.1, reduction="none")(logits, target)[:5])

@@ -20,21 +20,21 @@ def test_margin_decides_which_rows_are_won() -> None:
 def test_kept_classes_are_the_twins() -> None:
     logits, target = torch.randn(60, 7), torch.randint(7, (60,))
     target[4] = -100
-    kept = sparring.kept_classes(logits, target, 0.1)
-    for o, t, k in zip(logits.tolist(), target.tolist(), kept.tolist(), strict=True):
+    n_kept = sparring.kept_classes(logits, target, 0.1)
+    for o, t, k in zip(logits.tolist(), target.tolist(), n_kept.tolist(), strict=True):
         assert k == (0 if t == -100 else len(reference.as_softmax_kept(o, t, 0.1)))
-    assert torch.equal(kept == 1, sparring.ASSoftmaxLoss(0.1).rows(logits, target).won)
+    assert torch.equal(n_kept == 1, sparring.ASSoftmaxLoss(0.1).rows(logits, target).won)
 
 
 def test_multilabel() -> None:
     logits, target = torch.randn(60, 7) * 2, (torch.rand(60, 7) < 0.3).long()
     target[0], target[1], target[2] = 0, 1, -100
     target[3, 1] = -100
-    margin, kept = sparring.margins(logits, target), sparring.kept_classes(logits, target, 0.1)
+    margin, n_kept = sparring.margins(logits, target), sparring.kept_classes(logits, target, 0.1)
     rows = sparring.MultilabelASSoftmaxLoss(0.1).rows(logits, target)
     assert margin[:3].isnan().all(), "no margin without a positive or without a negative"
     assert torch.equal(rows.won, margin > 0.1)
-    for o, labels, k in zip(logits.tolist(), target.tolist(), kept.tolist(), strict=True):
+    for o, labels, k in zip(logits.tolist(), target.tolist(), n_kept.tolist(), strict=True):
         assert k == sum(map(len, reference.multilabel_as_softmax_kept(o, labels, 0.1)))
 
 

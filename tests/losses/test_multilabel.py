@@ -53,11 +53,11 @@ def test_rows_without_a_margin_discard_nothing() -> None:
     logits = torch.tensor([[5.0, -5.0, -5.0]]).repeat(2, 1)
     for labels in ([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]]):
         target = torch.tensor(labels).repeat(2, 1)
-        mine = sparring.MultilabelASSoftmaxLoss(0.05).rows(logits, target)
+        rows = sparring.MultilabelASSoftmaxLoss(0.05).rows(logits, target)
         torch.testing.assert_close(
-            mine.value, sparring.MultilabelSoftmaxLoss(reduction="none")(logits, target)
+            rows.value, sparring.MultilabelSoftmaxLoss(reduction="none")(logits, target)
         )
-        assert mine.active.all()
+        assert rows.active.all()
 
 
 def test_won_when_the_weakest_positive_leads_the_strongest_negative() -> None:

@@ -168,9 +168,9 @@ def test_an_ignored_label_of_a_valid_row_reaches_nothing(name: str) -> None:
 def test_the_weight_of_another_class_does_not_reach_an_ignored_row(weight: float, reduction: str) -> None:
     weights = torch.tensor([weight, 1.0, 2.0])  # ignored rows are looked up as class 0
     logits, target = torch.randn(4, 3), torch.tensor([1, -100, 2, 1])
-    ours = sparring.ASSoftmaxLoss(delta=1.0, weight=weights, reduction=reduction)
-    theirs = torch.nn.CrossEntropyLoss(weights, reduction=reduction)
-    torch.testing.assert_close(ours(logits, target), theirs(logits, target))
+    loss = sparring.ASSoftmaxLoss(delta=1.0, weight=weights, reduction=reduction)
+    reference = torch.nn.CrossEntropyLoss(weights, reduction=reduction)
+    torch.testing.assert_close(loss(logits, target), reference(logits, target))
 
 
 @every_case

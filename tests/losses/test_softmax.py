@@ -52,14 +52,15 @@ def test_equals_cross_entropy(loss: type[sparring.SoftmaxLoss], shape: tuple[int
             "ignore_index": -100 if ignored is None else ignored,
             "reduction": reduction,
         }
-        ours, theirs = loss(**kwargs)(logits, target), F.cross_entropy(logits, target, **kwargs)
-        assert ours.shape == theirs.shape
-        if theirs.isnan().any():
-            assert ours.item() == 0  # nothing valid: torch divides 0 by 0
+        value = loss(**kwargs)(logits, target)
+        expected = F.cross_entropy(logits, target, **kwargs)
+        assert value.shape == expected.shape
+        if expected.isnan().any():
+            assert value.item() == 0  # nothing valid: torch divides 0 by 0
             continue
-        upstream = torch.rand_like(ours)
-        grads = [torch.autograd.grad(x, logits, upstream)[0] for x in (ours, theirs)]
-        torch.testing.assert_close(ours, theirs)
+        upstream = torch.rand_like(value)
+        grads = [torch.autograd.grad(x, logits, upstream)[0] for x in (value, expected)]
+        torch.testing.assert_close(value, expected)
         torch.testing.assert_close(*grads)
 
 
@@ -73,9 +74,10 @@ def test_to_the_last_digit(loss: sparring.Loss, shape: tuple[int, int], spread: 
     target = torch.randint(shape[1], shape[:1])
     for reduction in ("none", "mean", "sum"):
         loss.reduction = reduction
-        ours, theirs = loss(logits, target), F.cross_entropy(logits, target, reduction=reduction)
-        assert torch.equal(ours, theirs), "the value, to the bit"
-        grads = [torch.autograd.grad(x.sum(), logits)[0] for x in (ours, theirs)]
+        value = loss(logits, target)
+        expected = F.cross_entropy(logits, target, reduction=reduction)
+        assert torch.equal(value, expected), "the value, to the bit"
+        grads = [torch.autograd.grad(x.sum(), logits)[0] for x in (value, expected)]
         assert ulps(*grads) <= 1, "the gradient, to one unit in the last place"
 
 
@@ -109,10 +111,10 @@ def test_weight_moves_with_the_module() -> None:
 def test_label_smoothing_is_the_papers_not_torchs() -> None:
     logits, target = torch.randn(8, 5), torch.randint(5, (8,))
     epsilon, n = 0.2, 5
-    ours = sparring.LabelSmoothingLoss(epsilon)(logits, target)
-    # torch gives ε/n to every class, the target included: ours at ε is torch's at ε·n/(n−1)
-    torch.testing.assert_close(ours, F.cross_entropy(logits, target, label_smoothing=epsilon * n / (n - 1)))
-    assert not torch.isclose(ours, F.cross_entropy(logits, target, label_smoothing=epsilon))
+    value = sparring.LabelSmoothingLoss(epsilon)(logits, target)
+    # torch gives ε/n to every class, the target included: this loss at ε is torch's at ε·n/(n−1)
+    torch.testing.assert_close(value, F.cross_entropy(logits, target, label_smoothing=epsilon * n / (n - 1)))
+    assert not torch.isclose(value, F.cross_entropy(logits, target, label_smoothing=epsilon))
 
 
 def test_temperature_one_is_softmax() -> None:

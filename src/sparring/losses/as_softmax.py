@@ -19,9 +19,9 @@ def as_softmax_rows(
         z_i  = 0  if p_t − p_i > δ  else 1            (Eq. 6, strict)
         loss = log Σ_i z_i exp(o_i) − o_t             (Eq. 7)
 
-    p is the softmax over all classes, in float32 at least, and carries no gradient here. The paper writes ≥
-    in Eq. 5; only > makes δ = 1 plain softmax to the bit.
-    logits (N, C), target (N,) -> N rows. A row is won if no opponent is left.
+    logits (N, C), target (N,) -> N rows. A row is won if no opponent is left. p is the softmax over all
+    classes, in float32 at least, and carries no gradient here. The paper writes ≥ in Eq. 5; only > makes
+    δ = 1 plain softmax to the bit.
     """
     return margin_softmax_rows(logits, target, probability_rule(delta_value(delta)), ignore_index)
 
@@ -64,8 +64,7 @@ class ASSoftmaxLoss(ClassLoss):
     """AS-Softmax with cross entropy (Eq. 6 and 7): a drop-in replacement for nn.CrossEntropyLoss.
 
     Classes whose probability is more than δ below the target's are left out of the softmax. A sample without
-    an opponent left is won: its loss and gradient are exactly 0. "mean" divides by all valid rows, including
-    won rows.
+    an opponent left is won: its loss and gradient are exactly 0. "mean" divides by all valid rows.
 
     Args:
         delta: The margin in [0, 1], or a schedule from `sparring.delta`. 1 is plain softmax; the paper
@@ -94,8 +93,7 @@ class ASSoftmaxLoss(ClassLoss):
 
 @register("as-logit", as_logit_rows, "margin")
 class ASLogitLoss(ClassLoss):
-    """AS-Softmax with a `margin` on logits (Eq. 8), at least 0. From about 6 on, the paper finds it equal to
-    softmax."""
+    """AS-Softmax with a `margin` on logits (Eq. 8), at least 0. The paper finds about 6 equal to softmax."""
 
     def __init__(
         self,

@@ -149,9 +149,9 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        shown = {k: v for k, v in self.settings().items() if not isinstance(v, nn.Module)}
-        shown |= {"ignore_index": self.ignore_index, "reduction": self.reduction}
-        return ", ".join(f"{k}={v!r}" for k, v in shown.items())
+        attributes = {k: v for k, v in self.settings().items() if not isinstance(v, nn.Module)}
+        attributes |= {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        return ", ".join(f"{k}={v!r}" for k, v in attributes.items())
 
 
 class ClassLoss(Loss):
@@ -161,6 +161,10 @@ class ClassLoss(Loss):
         - input: ``(C,)``, ``(N, C)`` or ``(N, C, d1, …)`` logits
         - target: ``()``, ``(N,)`` or ``(N, d1, …)`` class indices; rows with ``ignore_index`` are left out
         - output: a scalar, or the target's shape with ``reduction="none"``
+
+    Raises:
+        TypeError: An argument has the wrong Python type.
+        ValueError: A shape, dtype or device is wrong, or, on CPU, a target is out of range.
     """
 
     weight: Tensor | None

@@ -159,20 +159,19 @@ class LinearDelta(DeltaSchedule):
     def settled(self) -> float:
         return self.end
 
-    def _progress(self, done: float) -> float:
-        return done
+    def _progress(self, progress: float) -> float:
+        return progress
 
 
 class CosineDelta(LinearDelta):
     """δ from `start` to `end` along half a cosine: slow at both ends."""
 
-    def _progress(self, done: float) -> float:
-        return (1 - math.cos(math.pi * done)) / 2
+    def _progress(self, progress: float) -> float:
+        return (1 - math.cos(math.pi * progress)) / 2
 
 
 class AdaptiveDelta(DeltaSchedule):
-    r"""δ that follows training: it rises while more than `won` of the rows are won, and falls while fewer
-    are.
+    r"""δ that follows training: it rises while more than a share `won` of the rows is won, else it falls.
 
         δ ← clip(δ + rate · (won share − won), low, high)
 
@@ -181,16 +180,13 @@ class AdaptiveDelta(DeltaSchedule):
 
     Args:
         start: δ at the first step.
-        won: The share of won rows to aim at, in [0, 1]. A larger share is faster and demands less of each
-            sample.
-        rate: The change of δ per step if the share is off by 1. At 0.01, a share off by a half moves δ by 0.1
-            in 20 steps.
+        won: The share of won rows to aim at, in [0, 1]. A larger share trains faster.
+        rate: The change of δ per step if the share is off by 1.
         low: The smallest δ. Above 0, some margin always remains.
         high: The largest δ. Below 1, the softmax always remains sparse.
 
-    `step` needs the row losses of the step, or the won share itself: under data parallelism, average it over
-    the ranks so that they keep the same δ. Reading the share from row losses syncs with the device once per
-    step.
+    `step` needs the row losses of the step, which costs a device sync, or the won share itself. Under data
+    parallelism, average the share over the ranks so that they keep the same δ.
 
     >>> delta = AdaptiveDelta(0.3, won=0.5, rate=0.1)
     >>> delta.step(1.0), delta.step(0.0)

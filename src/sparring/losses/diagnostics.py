@@ -1,8 +1,7 @@
 """Diagnostics of training from logits and targets alone: margins, and the number of opponents left.
 
 The won share is part of what a loss returns: ``loss.rows(input, target).won_share()``. Nothing here carries a
-gradient. A target of the input's shape holds the labels of a multi-label task, any other target holds class
-indices.
+gradient. A target of the input's shape holds multi-label rows, any other target holds class indices.
 """
 
 import torch

@@ -117,10 +117,10 @@ def test_off_cpu_there_is_no_device_sync(rule: MarginRule) -> None:
 def test_off_cpu_it_is_cross_entropy_to_the_last_digit(rule: MarginRule) -> None:
     logits, target = mixed(300, 51)
     x = logits.clone().requires_grad_()
-    theirs = torch.nn.functional.cross_entropy(x, target, reduction="none")
+    cross_entropy = torch.nn.functional.cross_entropy(x, target, reduction="none")
     value, _, grad = run(logits, target, rule, False)
-    assert torch.equal(value, theirs)
-    (expected,) = torch.autograd.grad(theirs.sum(), x)
+    assert torch.equal(value, cross_entropy)
+    (expected,) = torch.autograd.grad(cross_entropy.sum(), x)
     torch.testing.assert_close(grad, expected, rtol=1.2e-7, atol=0)
 
 
@@ -195,10 +195,12 @@ def test_gradient_is_the_only_large_tensor_kept() -> None:
 
 def test_a_backward_from_outside_of_vmap() -> None:
     """Inside vmap the loss cannot see that a gradient is needed."""
-    x, target = torch.randn(3, 5, 7), torch.randint(7, (5,))
-    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
-    torch.vmap(lambda logits: margin_softmax_rows(logits, target, probability_rule(0.3)).mean())(
-        ours
-    ).sum().backward()
-    sum(margin_softmax_rows(logits, target, probability_rule(0.3)).mean() for logits in theirs).backward()
-    torch.testing.assert_close(ours.grad, theirs.grad)
+    logits, target = torch.randn(3, 5, 7), torch.randint(7, (5,))
+    batched, looped = (logits.clone().requires_grad_() for _ in range(2))
+
+    def loss(x: Tensor) -> Tensor:
+        return margin_softmax_rows(x, target, probability_rule(0.3)).mean()
+
+    torch.vmap(loss)(batched).sum().backward()
+    torch.stack([loss(x) for x in looped]).sum().backward()
+    torch.testing.assert_close(batched.grad, looped.grad)

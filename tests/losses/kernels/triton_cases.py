@@ -39,11 +39,11 @@ def chunks(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> None:
     assert triton_result[1].equal(torch_result[1])
     exact = torch.full(logits.shape, torch.nan, dtype=torch.float64)
     value = margin_softmax.chunk(logits.double(), target, valid, rule, exact)[0]
-    for mine, other, true in ((triton_result[0], torch_result[0], value), (*grads, exact)):
-        torch.testing.assert_close(mine, other, equal_nan=True, rtol=1e-5, atol=1e-6)
-        assert mine.isfinite().equal(true.isfinite())
+    for triton_value, torch_value, true in ((triton_result[0], torch_result[0], value), (*grads, exact)):
+        torch.testing.assert_close(triton_value, torch_value, equal_nan=True, rtol=1e-5, atol=1e-6)
+        assert triton_value.isfinite().equal(true.isfinite())
         fine = true.isfinite()
-        assert (mine - true)[fine].abs().max() <= 2 * (other - true)[fine].abs().max() + 1e-6
+        assert (triton_value - true)[fine].abs().max() <= 2 * (torch_value - true)[fine].abs().max() + 1e-6
     alone = margin_softmax_triton.chunk(logits, target, valid, rule, None)  # without a gradient
     assert alone[1].equal(triton_result[1])
     torch.testing.assert_close(alone[0], triton_result[0], equal_nan=True)
@@ -66,9 +66,9 @@ def head(reduction: str, delta: float, dtype: torch.dtype) -> None:
         else:
             loss = SF.as_softmax_loss(F.linear(*parameters), target, delta=delta, reduction=reduction)
         results.append([loss, *torch.autograd.grad(loss, parameters, upstream.to(loss.dtype))])
-    for mine, other in zip(*results, strict=True):
+    for triton_value, torch_value in zip(*results, strict=True):
         torch.testing.assert_close(
-            mine, other, **({} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 1e-2})
+            triton_value, torch_value, **({} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 1e-2})
         )
 
 

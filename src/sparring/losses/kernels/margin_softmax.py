@@ -10,8 +10,7 @@ stores no (N, C) tensor but the gradient: on CPU with `margin_softmax_cpu.py`, e
 itself, which never syncs with the device.
 
 NaN and infinities behave as in F.cross_entropy: a row with NaN or +inf, or with -inf alone, is NaN and
-active; an opponent at -inf is masked; a target at -inf costs inf. An ignored row has gradient 0 whatever it
-holds.
+active; an opponent at -inf is masked; a target at -inf costs inf. The gradient of an ignored row is always 0.
 """
 
 import inspect

@@ -4,14 +4,12 @@ p_t alone sorts most rows, without reading a single opponent (`MarginRule` has t
 
     won     no opponent can reach the threshold: loss 0, gradient 0
     plain   nothing is discarded: softmax
-    scan    the rows in between: compare the strongest opponent with τ. In training these are a quarter to a
-    half of
-            the rows, and most turn out won: a trained row stays just past the margin
+    scan    the rows in between: compare the strongest opponent with τ. In training, these are a quarter to
+            half of the rows, and most turn out won: a trained row stays just past the margin
 
-Memory traffic dominates the cost. Slow are fresh (n, C) temporaries (page faults), masks, torch.exp of large
-negative numbers, and scattering rows; `docs/losses.md` has the figures. Therefore all chunks share a
-workspace, a shift and a threshold replace the mask, softmax computes the exp, and all threads touch the
-memory of the gradient first.
+Memory traffic dominates the cost: fresh (n, C) temporaries (page faults), masks, torch.exp of large negative
+numbers, and scattered rows (`docs/losses.md` has the figures). Therefore all chunks share a workspace, a
+shift and a threshold replace the mask, softmax computes the exp, and all threads touch the gradient first.
 """
 
 import math

@@ -1,8 +1,7 @@
 """`margin_softmax.py` for a chunk of rows in two Triton kernels. Imported only where Triton is selected.
 
 Each program handles one row. The first kernel computes the largest logit and the log of the sum in one pass;
-the rule computes the threshold, in torch operations on (n,) numbers; the second kernel computes the loss and
-the gradient.
+the rule computes the (n,) thresholds with torch; the second kernel computes the loss and the gradient.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
@@ -68,24 +67,24 @@ def loss_kernel(
     t = tl.load(target + row)
     peak, logsum = tl.load(peak_in + row), tl.load(logsum_in + row)
     logp_t, tau = tl.load(logp_t_in + row), tl.load(tau_in + row)
-    kept = 0.0  # probability of the classes that stay: the strongest is one of them, so it is at least 1/C
+    total = 0.0  # probability of the classes that stay: the strongest is one of them, so it is at least 1/C
     n_discarded = 0
     for start in range(0, n_classes, BLOCK):
         inside = start + offsets < n_classes
         logp = tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32) - peak - logsum
         weak = inside & (logp < tau)  # false for NaN, which stays
-        kept += tl.sum(tl.where(inside & (weak == 0), tl.exp(logp), 0.0), 0)
+        total += tl.sum(tl.where(inside & (weak == 0), tl.exp(logp), 0.0), 0)
         n_discarded += tl.sum(weak.to(tl.int32), 0)
     active = (tl.load(valid + row) != 0) & (n_discarded < n_classes - 1)
-    log_kept = tl.where(tau == -float("inf"), 0.0, tl.log(kept))
-    tl.store(value_out + row, tl.where(active, log_kept - logp_t, 0.0))
+    log_total = tl.where(tau == -float("inf"), 0.0, tl.log(total))
+    tl.store(value_out + row, tl.where(active, log_total - logp_t, 0.0))
     tl.store(active_out + row, active.to(tl.int8))
     if WITH_GRAD:
         grad_row = grad + row.to(tl.int64) * grad_stride
         for start in range(0, n_classes, BLOCK):
             inside = start + offsets < n_classes
             logp = tl.load(base + start + offsets, mask=inside, other=0.0).to(tl.float32) - peak - logsum
-            q = tl.where(logp < tau, 0.0, tl.exp(logp - log_kept)) - tl.where(start + offsets == t, 1.0, 0.0)
+            q = tl.where(logp < tau, 0.0, tl.exp(logp - log_total)) - tl.where(start + offsets == t, 1.0, 0.0)
             tl.store(grad_row + start + offsets, tl.where(active, q, 0.0), mask=inside)
 
 

@@ -16,17 +16,14 @@ class MarginRule(NamedTuple):
     """An opponent stays in the softmax while log p_i ≥ τ = threshold(log p_t) ≤ log p_t; τ = −inf keeps all.
 
     No opponent has a probability above 1 − p_t. So rows with log p_t above the upper bound are won whatever
-    their opponents are, and up to the lower bound nothing is discarded. Only the rows in between have to be
-    scanned.
+    their opponents are, and up to the lower bound nothing is discarded. Only rows in between are scanned.
 
     Margins are strict: an opponent that meets the margin exactly stays. Therefore each τ is a few units in
     the last place lower than the margin.
     """
 
     threshold: Callable[[Tensor], Tensor]  # log p_t -> τ, elementwise
-    bounds: Callable[
-        [], tuple[float, float]
-    ]  # lower, upper; a function, since torch.compile does not need them
+    bounds: Callable[[], tuple[float, float]]  # lower and upper bound; torch.compile does not need them
 
     def keeps_all(self) -> bool:
         """Whether nothing is ever discarded, as in plain softmax."""
