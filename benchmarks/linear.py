@@ -182,11 +182,11 @@ def show(results: list[dict[str, Any]], console: Console) -> None:
             table.add_column(state, justify="right")
         table.add_column("extra MB", justify="right")
         for name in dict.fromkeys(r["loss"] for r in rows):
-            mine = [r for r in rows if r["loss"] == name]
+            loss_rows = [r for r in rows if r["loss"] == name]
             table.add_row(
                 name,
-                *(f"{r['ms']:.0f} ({r['speed']:.2f}x)" for r in mine),
-                f"{max(r['extra_mb'] for r in mine):.1f}",
+                *(f"{r['ms']:.0f} ({r['speed']:.2f}x)" for r in loss_rows),
+                f"{max(r['extra_mb'] for r in loss_rows):.1f}",
             )
         console.print(table)
 

@@ -102,15 +102,15 @@ def make_contestant(name: str, n_classes: int) -> Contestant:
 
 
 def unsharded(name: str, n_classes: int, delta: float) -> Contestant:
-    whole = LinearLoss(FEATURES, n_classes, bias=False, loss=ASSoftmaxLoss(delta))
-    x, target = batch(lambda classes: whole.linear.weight.detach()[classes], n_classes, 0.0)
+    head = LinearLoss(FEATURES, n_classes, bias=False, loss=ASSoftmaxLoss(delta))
+    x, target = batch(lambda classes: head.linear.weight.detach()[classes], n_classes, 0.0)
     x.requires_grad_()
 
     def step() -> None:
-        loss = whole(x, target) if name.startswith("fused") else F.cross_entropy(whole.logits(x), target)
+        loss = head(x, target) if name.startswith("fused") else F.cross_entropy(head.logits(x), target)
         loss.backward()
 
-    return Contestant([whole.linear.weight], step, lambda: 0)
+    return Contestant([head.linear.weight], step, lambda: 0)
 
 
 def gathering(weight: Tensor, x: Tensor, target: Tensor, n_classes: int) -> Contestant:

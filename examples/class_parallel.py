@@ -81,8 +81,9 @@ def main() -> None:
     for step in range(first, args.steps):
         generator = torch.Generator().manual_seed(step)
         batch = torch.randint(len(train), (args.batch,), generator=generator).tolist()
-        own = [train[i] for i in batch[rank::size]]
-        rows = head.rows(encoder(*encode(own)), torch.tensor([classes[english] for _, english in own]))
+        samples = [train[i] for i in batch[rank::size]]
+        target = torch.tensor([classes[english] for _, english in samples])
+        rows = head.rows(encoder(*encode(samples)), target)
         rows.mean().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -91,10 +92,10 @@ def main() -> None:
         if rank == 0 and (step + 1) % 50 == 0:
             print(f"step {step + 1}: loss {rows.mean():.3f}, {rows.won_share():.0%} won", flush=True)
 
-    own = test[rank::size]
-    predicted = head.predict(encoder(*encode(own)), k=5).indices
-    hits = (predicted == torch.tensor([[classes[english]] for _, english in own])).float()
-    counts = torch.stack([hits[:, 0].sum(), hits.sum(), torch.tensor(float(len(own)))])
+    samples = test[rank::size]
+    predicted = head.predict(encoder(*encode(samples)), k=5).indices
+    hits = (predicted == torch.tensor([[classes[english]] for _, english in samples])).float()
+    counts = torch.stack([hits[:, 0].sum(), hits.sum(), torch.tensor(float(len(samples)))])
     dist.all_reduce(counts)
     layer = head.to_linear() if args.folder else None
     if rank == 0:

@@ -66,7 +66,7 @@ def test_whatever_comes_from_above(name: str, zero_weight: bool) -> None:
 
 def test_row_losses_may_be_changed_in_place() -> None:
     x, weight, _, target = batch(40, 6, 50)
-    found = []
+    outputs = []
     for fused in (True, False):
         parameters = leaves(x, weight, dtype=torch.float64)
         if fused:
@@ -75,8 +75,8 @@ def test_row_losses_may_be_changed_in_place() -> None:
             losses = SF.as_softmax_loss(F.linear(*parameters), target, reduction="none")
         losses *= torch.linspace(0, 1, 40)
         losses[3:9] = 0
-        found.append(torch.autograd.grad(losses.sum(), parameters))
-    for mine, true in zip(*found, strict=True):
+        outputs.append(torch.autograd.grad(losses.sum(), parameters))
+    for mine, true in zip(*outputs, strict=True):
         torch.testing.assert_close(mine, true)
 
 
@@ -93,7 +93,7 @@ def test_a_second_backward_with_frozen_weights_and_another_scale() -> None:
 
 def test_a_second_derivative_with_frozen_weights() -> None:
     x, weight, bias, target = batch(12, 4, 9)
-    found = []
+    outputs = []
     for fused in (True, False):
         (point,) = leaves(x, dtype=torch.float64)
         if fused:
@@ -103,8 +103,8 @@ def test_a_second_derivative_with_frozen_weights() -> None:
         (grad,) = torch.autograd.grad(loss, point, create_graph=True)
         again = torch.autograd.grad(loss, point, create_graph=True)[0]
         torch.testing.assert_close(again, grad)
-        found.append(torch.autograd.grad(grad.square().sum(), point)[0])
-    torch.testing.assert_close(*found)
+        outputs.append(torch.autograd.grad(grad.square().sum(), point)[0])
+    torch.testing.assert_close(*outputs)
 
 
 def test_deterministic_and_the_same_the_second_time() -> None:
@@ -121,12 +121,12 @@ def test_deterministic_and_the_same_the_second_time() -> None:
 
 
 def test_derivatives() -> None:
-    x, weight, bias, target = batch(12, 4, 9)
+    x, weight, bias, target = batch(6, 3, 5)
     for reduction in ("mean", "none"):
 
         def loss(x: Tensor, weight: Tensor, bias: Tensor, reduction: str = reduction) -> Tensor:
             return SF.linear_as_softmax_loss(
-                x, weight, target, linear_bias=bias, reduction=reduction, chunk_rows=5
+                x, weight, target, linear_bias=bias, reduction=reduction, chunk_rows=4
             )
 
         parameters = leaves(x, weight, bias, dtype=torch.float64)
@@ -160,8 +160,8 @@ def test_torch_func() -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_peak_memory_is_what_the_docstring_says(state: str) -> None:
-    n_rows, n_features, n_classes, chunk = 512, 4, 40000, 64
-    x, weight, _, target = batch(n_rows, n_features, n_classes, state)
+    n_classes, chunk = 40000, 64
+    x, weight, _, target = batch(512, 4, n_classes, state)
     x, weight = leaves(x, weight, dtype=torch.float32)
     held = peak_memory(lambda: SF.linear_as_softmax_loss(x, weight, target, chunk_rows=chunk).backward())
     gradient_bytes = 4 * (x.numel() + weight.numel())
@@ -171,8 +171,8 @@ def test_peak_memory_is_what_the_docstring_says(state: str) -> None:
 
 
 def test_chunks_are_found_from_the_shapes() -> None:
-    n_rows, n_features, n_classes = 1024, 4, 20000
-    shape = n_rows, n_features
+    n_rows, n_classes = 1024, 20000
+    shape = (n_rows, 4)
     narrow = chunked.chunk_sizes(shape, n_classes, None, on_cpu=True)
     wide = chunked.chunk_sizes((n_rows, 768), n_classes, None, on_cpu=True)
     assert narrow[1] < narrow[0] < wide[0] < n_rows
@@ -181,8 +181,8 @@ def test_chunks_are_found_from_the_shapes() -> None:
     rows, part_rows = chunked.chunk_sizes(shape, n_classes, None, on_cpu=False)
     assert rows == part_rows < n_rows
     x, weight = (
-        torch.randn(n_rows, n_features, requires_grad=True),
-        torch.randn(n_classes, n_features, requires_grad=True),
+        torch.randn(n_rows, 4, requires_grad=True),
+        torch.randn(n_classes, 4, requires_grad=True),
     )
     held = peak_memory(lambda: SF.linear_as_softmax_loss(x, weight, torch.arange(n_rows)).backward())
     assert held < 4 * n_rows * n_classes / 3
@@ -213,20 +213,20 @@ def test_infinite_logits_and_nan() -> None:
 
 
 class Marked(Tensor):
-    """A tensor that is not a plain one: its operations have to be seen."""
+    """A tensor subclass that records its operations."""
 
-    seen: ClassVar[list[str]] = []
+    functions: ClassVar[list[str]] = []
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        cls.seen.append(getattr(function, "__name__", ""))
+        cls.functions.append(getattr(function, "__name__", ""))
         return super().__torch_function__(function, types, args, kwargs or {})
 
 
 def test_tensor_subclasses_see_every_operation() -> None:
     x, weight, _, target = batch(12, 4, 9)
     loss = SF.linear_as_softmax_loss(x.as_subclass(Marked), weight, target)
-    assert "linear" in Marked.seen
+    assert "linear" in Marked.functions
     torch.testing.assert_close(loss.as_subclass(Tensor), SF.linear_as_softmax_loss(x, weight, target))
 
 
@@ -282,15 +282,15 @@ def test_a_row_without_any_probability(n_classes: int) -> None:
     """All logits -inf: NaN, as F.cross_entropy gives, also where columns of -inf fill up the row."""
     x, weight, bias, target = batch(60, 6, n_classes)
     bias.fill_(-torch.inf)
-    found = []
+    outputs = []
     for fused in (True, False):
         w = weight.clone().requires_grad_()
         if fused:
             loss = SF.linear_as_softmax_loss(x, w, target, linear_bias=bias, chunk_rows=16)
         else:
             loss = SF.as_softmax_loss(F.linear(x, w, bias), target)
-        found.append((loss.detach(), *torch.autograd.grad(loss, w)))
-    for mine, true in zip(*found, strict=True):
+        outputs.append((loss.detach(), *torch.autograd.grad(loss, w)))
+    for mine, true in zip(*outputs, strict=True):
         torch.testing.assert_close(mine, true, equal_nan=True)
         assert mine.isnan().all()
 

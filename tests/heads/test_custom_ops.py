@@ -18,7 +18,8 @@ def test_torch_compile(loss: str, reduction: str) -> None:
     head = sparring.LinearLoss(6, 40, loss=sparring.make_loss(loss, reduction=reduction), chunk_rows=8)
     x = (3 * torch.randn(20, 6)).requires_grad_()
     target = (torch.rand(20, 40) < 0.2).long() if "multilabel" in loss else torch.randint(40, (20,))
-    compiled = torch.compile(head, fullgraph=True)
+    inductor = loss == "as-softmax" and reduction == "mean"  # slow, and no different from aot_eager here
+    compiled = torch.compile(head, fullgraph=True, backend="inductor" if inductor else "aot_eager")
     parameters, upstream = [x, *head.linear.parameters()], torch.rand(20) if reduction == "none" else None
     for mine, true in zip(
         results(compiled(x, target), upstream, parameters),
@@ -43,6 +44,7 @@ def test_torch_compile_with_everything_set() -> None:
     compiled = torch.compile(
         lambda x, reduction: SF.linear_as_softmax_loss(x, weight, target, reduction=reduction, **settings),
         fullgraph=True,
+        backend="aot_eager",
     )
     for reduction in ("mean", "none"):
         points = [
@@ -76,11 +78,8 @@ def test_a_schedule_under_torch_compile_does_not_compile_at_every_step() -> None
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     head = sparring.LinearASSoftmaxLoss(6, 40, delta=sparring.LinearDelta(0.9, 0.1, total_steps=10))
-    compiled, x, target = (
-        torch.compile(head, backend=counter, fullgraph=True),
-        torch.randn(20, 6),
-        torch.arange(20),
-    )
+    compiled = torch.compile(head, backend=counter, fullgraph=True)
+    x, target = torch.randn(20, 6), torch.arange(20)
     for _ in range(6):
         torch.testing.assert_close(compiled(x, target), head(x, target))
         head.delta.step()

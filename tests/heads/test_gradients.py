@@ -16,7 +16,7 @@ from tests.heads.cases import STATES, batch
 )
 def test_frozen_parameters(wanted: tuple[bool, bool, bool]) -> None:
     x, weight, bias, target = batch(60, 6, 50)
-    found = []
+    outputs = []
     for fused in (True, False):
         parameters = [
             p.clone().requires_grad_(need) for p, need in zip((x, weight, bias), wanted, strict=True)
@@ -28,8 +28,8 @@ def test_frozen_parameters(wanted: tuple[bool, bool, bool]) -> None:
         else:
             loss = SF.as_softmax_loss(F.linear(*parameters), target)
         loss.backward()
-        found.append([p.grad for p in parameters])
-    for mine, true in zip(*found, strict=True):
+        outputs.append([p.grad for p in parameters])
+    for mine, true in zip(*outputs, strict=True):
         assert (mine is None) == (true is None)
         if mine is not None:
             torch.testing.assert_close(mine, true)

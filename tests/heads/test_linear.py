@@ -24,17 +24,17 @@ def test_equals_the_loss_of_its_logits(
     shape: tuple[int, int, int], with_bias: bool, weighted: bool, reduction: str, state: str
 ) -> None:
     x, weight, bias, target = batch(*shape, state)
-    given = (x, weight, bias if with_bias else None)
+    tensors = (x, weight, bias if with_bias else None)
     class_weight = torch.rand(shape[2], dtype=torch.float64) + 0.1 if weighted else None
     upstream = torch.linspace(-1, 2, len(target), dtype=torch.float64) if reduction == "none" else None
-    found = []
+    outputs = []
     for dtype, fused in (
         (torch.float32, True),
         (torch.float32, False),
         (torch.float64, False),
         (torch.float64, True),
     ):
-        parameters = leaves(*given, dtype=dtype)
+        parameters = leaves(*tensors, dtype=dtype)
         kwargs = {"weight": None if class_weight is None else class_weight.to(dtype), "reduction": reduction}
         if fused:
             loss = SF.linear_as_softmax_loss(
@@ -42,9 +42,9 @@ def test_equals_the_loss_of_its_logits(
             )
         else:
             loss = SF.as_softmax_loss(F.linear(*parameters), target, **kwargs)
-        found.append(results(loss, upstream, parameters))
-    agree(found[0], found[1], found[2])
-    for mine, true in zip(found[3], found[2], strict=True):
+        outputs.append(results(loss, upstream, parameters))
+    agree(outputs[0], outputs[1], outputs[2])
+    for mine, true in zip(outputs[3], outputs[2], strict=True):
         torch.testing.assert_close(mine, true, rtol=1e-9, atol=1e-12)
 
 
@@ -108,7 +108,7 @@ def test_a_batch_that_is_all_ignored_has_loss_zero_and_a_graph() -> None:
 def test_a_weight_tied_to_an_embedding() -> None:
     torch.manual_seed(0)
     tokens, target = torch.randint(30, (4, 5)), torch.randint(30, (4, 5))
-    found = []
+    outputs = []
     for fused in (True, False):
         torch.manual_seed(1)
         embedding = nn.Embedding(30, 8)
@@ -117,14 +117,14 @@ def test_a_weight_tied_to_an_embedding() -> None:
         hidden = embedding(tokens)
         loss = head(hidden, target) if fused else head.loss(head.logits(hidden).movedim(-1, 1), target)
         loss.backward()
-        found.append(embedding.weight.grad)
-    torch.testing.assert_close(*found)
+        outputs.append(embedding.weight.grad)
+    torch.testing.assert_close(*outputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast(dtype: torch.dtype) -> None:
     x, weight, bias, target = batch(60, 8, 50)
-    found = []
+    outputs = []
     for fused in (True, False):
         parameters = leaves(x, weight, bias, dtype=torch.float32)
         with torch.autocast("cpu", dtype=dtype):
@@ -135,9 +135,9 @@ def test_autocast(dtype: torch.dtype) -> None:
             else:
                 loss = SF.as_softmax_loss(F.linear(*parameters), target)
         assert loss.dtype == torch.float32
-        found.append(results(loss, None, parameters))
-    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-3, atol=1e-4)
-    for mine, other in zip(found[0][1:], found[1][1:], strict=True):
+        outputs.append(results(loss, None, parameters))
+    torch.testing.assert_close(outputs[0][0], outputs[1][0], rtol=1e-3, atol=1e-4)
+    for mine, other in zip(outputs[0][1:], outputs[1][1:], strict=True):
         assert mine.dtype == torch.float32
         assert (mine - other).abs().max() <= 4 * torch.finfo(dtype).eps * other.abs().max()
 
@@ -151,7 +151,8 @@ def test_float64_under_autocast_stays() -> None:
 
 def test_class_weights_in_half_precision() -> None:
     x, weight, _, target = batch(60, 8, 50)
-    x, weight, class_weight = x.bfloat16(), weight.bfloat16(), torch.rand(50)
+    x, weight = x.bfloat16(), weight.bfloat16()
+    class_weight = torch.rand(50)
     mine = sparring.LinearLoss(8, 50, bias=False, loss=sparring.ASSoftmaxLoss(weight=class_weight))
     mine.linear.weight = nn.Parameter(weight)
     torch.testing.assert_close(
@@ -258,7 +259,9 @@ def test_softmax_is_torch_s() -> None:
     )
 
 
-X, W, T = torch.randn(4, 5), torch.randn(9, 5), torch.tensor([0, 1, 2, -100])
+X = torch.randn(4, 5)
+W = torch.randn(9, 5)
+T = torch.tensor([0, 1, 2, -100])
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,10 @@
 
 linear.py          LinearLoss and its subclasses: modules that take features instead of logits
 dispatch.py        HeadInputs and HeadSpec: the tensors and the loss of a call, and its implementation
-autograd.py        the row losses as autograd functions
+autograd.py        the row losses as autograd functions; with materialised logits where chunks are impossible
 custom_ops.py      the same as operators for torch.compile
 chunked.py         the loop over chunks of rows
 chunk_kernels.py   the logits of some rows -> losses, active rows, and gradients with respect to the logits
 gradients.py       gradients with respect to the logits -> gradients of features, weight and bias
-unfused.py         the same losses with materialised logits, for transforms that cannot be chunked
 parallel/          heads whose classes are sharded over the ranks of a process group
 """

@@ -36,8 +36,12 @@ def _spec(
     return HeadSpec(row_function, settings, ignore_index, dtype, impl, chunk_rows or None)
 
 
-def _empty(like: Tensor, shape: Any, need: bool, dtype: torch.dtype) -> Tensor:
-    return like.new_empty(shape if need else (0,), dtype=dtype)
+def _fake_gradients(
+    features: Tensor, weight: Tensor, needs: list[bool], dtypes: list[torch.dtype]
+) -> tuple[Tensor, ...]:
+    shapes = (features.shape, weight.shape, weight.shape[:1])
+    triples = zip(shapes, needs, dtypes, strict=True)
+    return tuple(features.new_empty(shape if need else (0,), dtype=dtype) for shape, need, dtype in triples)
 
 
 @torch.library.custom_op(
@@ -54,15 +58,10 @@ def rows_operator(*args: Any) -> tuple[Tensor, ...]:
 @rows_operator.register_fake
 def _(features: Tensor, weight: Tensor, *args: Any) -> tuple[Tensor, ...]:
     *_, dtype, _, _, needs = args
-    needs = NeedsGrad(*needs)
     dtype = at_least_float32(dtype)
-    return (
-        features.new_empty(features.shape[0], dtype=dtype),
-        features.new_empty(features.shape[0], dtype=torch.bool),
-        _empty(features, features.shape, needs.features, dtype),
-        _empty(features, weight.shape, needs.weight, dtype),
-        _empty(features, weight.shape[:1], needs.bias, dtype),
-    )
+    value = features.new_empty(features.shape[0], dtype=dtype)
+    active = features.new_empty(features.shape[0], dtype=torch.bool)
+    return value, active, *_fake_gradients(features, weight, needs, [dtype] * 3)
 
 
 @torch.library.custom_op(
@@ -81,12 +80,8 @@ def backward_operator(upstream: Tensor, *args: Any) -> tuple[Tensor, ...]:
 def _(
     upstream: Tensor, features: Tensor, weight: Tensor, bias: Tensor | None, *args: Any
 ) -> tuple[Tensor, ...]:
-    needs = NeedsGrad(*args[-1])
-    return (
-        _empty(features, features.shape, needs.features, features.dtype),
-        _empty(features, weight.shape, needs.weight, weight.dtype),
-        _empty(features, weight.shape[:1], needs.bias, weight.dtype if bias is None else bias.dtype),
-    )
+    bias_dtype = weight.dtype if bias is None else bias.dtype
+    return _fake_gradients(features, weight, args[-1], [features.dtype, weight.dtype, bias_dtype])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from sparring.losses.as_softmax import as_logit_rows, as_softmax_rows
-from sparring.losses.base import RowFunction
+from sparring.losses.base import Loss, RowFunction, make_loss
 from sparring.losses.checks import check_range, under_autocast
+from sparring.losses.delta import delta_value
 from sparring.losses.kernels.rule import SOFTMAX_RULE, Rule, logit_rule, probability_rule
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
@@ -61,10 +62,17 @@ class HeadSpec(NamedTuple):
         return self.row_function(logits, target, ignore_index=self.ignore_index, **self.settings)
 
     def rule(self) -> Rule | None:
-        """The rule that selects strong opponents; None for a loss without one."""
-        if self.row_function not in RULES:
-            return None
-        return RULES[self.row_function][1](*self.settings.values())
+        return find_rule(self.row_function, self.settings)
+
+
+def find_rule(row_function: RowFunction, settings: dict[str, Any]) -> Rule | None:
+    """The rule that selects strong opponents; None for a loss without one."""
+    return RULES[row_function][1](*settings.values()) if row_function in RULES else None
+
+
+def current_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as plain numbers: a schedule of δ is replaced by its present value."""
+    return {name: delta_value(value) if name == "delta" else value for name, value in settings.items()}
 
 
 def product_dtype(x: Tensor) -> torch.dtype:
@@ -117,3 +125,28 @@ def _triton_problem(device: str) -> str | None:
     if torch.version.hip is None and (capability := torch.cuda.get_device_capability(device)) < (8, 0):
         return f"this GPU has compute capability {capability[0]}.{capability[1]}, and the kernels need 8.0"
     return None
+
+
+def check_bias(bias: bool) -> None:
+    if not isinstance(bias, bool):
+        raise TypeError(f"bias must be True or False, got {bias!r}; pass the loss or delta by keyword")
+
+
+def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
+    if weight is not None and weight.shape != (num_classes,):
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)}, expected ({num_classes},): one weight per class"
+        )
+
+
+def resolve_loss(loss: Loss | str, settings: dict[str, Any]) -> Loss:
+    """A loss object, or the loss of a name with its settings."""
+    if isinstance(loss, str):
+        return make_loss(loss, **settings)
+    if not isinstance(loss, Loss):
+        raise TypeError(
+            f'loss must be a name such as "as-softmax" or a loss of sparring, got {type(loss).__name__}'
+        )
+    if settings:
+        raise ValueError(f"{', '.join(settings)}: pass it to the loss object {loss.name} instead")
+    return loss

@@ -13,12 +13,23 @@ from torch import Tensor, nn
 
 from sparring.heads.autograd import fused_rows
 from sparring.heads.chunked import chunk_sizes
-from sparring.heads.dispatch import IMPLS, RULES, HeadInputs, HeadSpec, choose_impl, product_dtype
+from sparring.heads.dispatch import (
+    IMPLS,
+    RULES,
+    HeadInputs,
+    HeadSpec,
+    check_bias,
+    check_class_weight,
+    choose_impl,
+    current_settings,
+    product_dtype,
+    resolve_loss,
+)
 from sparring.losses import base
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction
 from sparring.losses.checks import check_count, check_linear_input
-from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, delta_value
+from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
 from sparring.losses.diagnostics import margins
 from sparring.losses.loss_wrapper import CarriesLoss
 from sparring.losses.rows import RowLosses
@@ -47,8 +58,6 @@ def linear_rows(
     check_linear_input(input, linear_weight, target, linear_bias, weight, ignore_index, multilabel=multilabel)
     if chunk_rows is not None:
         check_count("chunk_rows", chunk_rows)
-    if "delta" in settings:
-        settings["delta"] = delta_value(settings["delta"])  # the present value of a schedule
     n_classes, n_features = linear_weight.shape
     n_rows = math.prod(input.shape[:-1])
     features = input.reshape(n_rows, n_features)
@@ -60,9 +69,8 @@ def linear_rows(
         indices, valid = base.valid_targets(target, ignore_index)
         row_weights = base.row_weights(weight, indices, valid, base.at_least_float32(features.dtype))
     inputs = HeadInputs(features, linear_weight, linear_bias, target, row_weights)
-    return fused_rows(
-        inputs, HeadSpec(row_function, settings, ignore_index, dtype, impl, chunk_rows), reduction
-    )
+    spec = HeadSpec(row_function, current_settings(settings), ignore_index, dtype, impl, chunk_rows)
+    return fused_rows(inputs, spec, reduction)
 
 
 def linear_loss(
@@ -280,28 +288,3 @@ class LinearMultilabelASSoftmaxLoss(LinearLoss):
     ) -> None:
         loss = "multilabel-as-softmax"
         super().__init__(in_features, num_classes, bias, loss=loss, delta=delta, **settings)
-
-
-def check_bias(bias: bool) -> None:
-    if not isinstance(bias, bool):
-        raise TypeError(f"bias must be True or False, got {bias!r}; pass the loss or delta by keyword")
-
-
-def check_class_weight(weight: Tensor | None, num_classes: int) -> None:
-    if weight is not None and weight.shape != (num_classes,):
-        raise ValueError(
-            f"weight has shape {tuple(weight.shape)}, expected ({num_classes},): one weight per class"
-        )
-
-
-def resolve_loss(loss: Loss | str, settings: dict[str, Any]) -> Loss:
-    """A loss object, or the loss of a name with its settings."""
-    if isinstance(loss, str):
-        return base.make_loss(loss, **settings)
-    if not isinstance(loss, Loss):
-        raise TypeError(
-            f'loss must be a name such as "as-softmax" or a loss of sparring, got {type(loss).__name__}'
-        )
-    if settings:
-        raise ValueError(f"{', '.join(settings)}: pass it to the loss object {loss.name} instead")
-    return loss

@@ -21,7 +21,8 @@ C, H = 19, 6
 
 
 def main() -> None:
-    folder, first, last = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    folder = Path(sys.argv[1])
+    first, last = int(sys.argv[2]), int(sys.argv[3])
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)

@@ -17,7 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from sparring import ASSoftmaxLoss, ClassParallelHead, LinearLoss
 from sparring.heads.parallel import clip_grad_norm_
 
-N, C, STEPS = 24, 21, 4
+N_STEPS = 4
+N, C = 24, 21
 H = 8
 
 
@@ -41,7 +42,7 @@ def batches() -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(3)
     return [
         (torch.randn(N, 5, generator=generator), torch.randint(C, (N,), generator=generator))
-        for _ in range(STEPS)
+        for _ in range(N_STEPS)
     ]
 
 

@@ -117,7 +117,8 @@ def test_a_crash_while_a_step_is_saved_again(tmp_path: Path, monkeypatch: pytest
 
 
 def test_saving_an_earlier_step_removes_later_ones(tmp_path: Path) -> None:
-    model, checkpoints, progress = nn.Linear(3, 2), Checkpoints(tmp_path), {"step": torch.zeros(1)}
+    model, checkpoints = nn.Linear(3, 2), Checkpoints(tmp_path)
+    progress = {"step": torch.zeros(1)}
     for step in (100, 200):
         checkpoints.save(step, model, progress={"step": torch.full((1,), float(step))})
     assert checkpoints.load(model, step=100, progress=progress) == 100

@@ -29,6 +29,6 @@ def test_ddp(launch: list[str], engine: str, tmp_path: Path) -> None:
         [*launch, str(ROOT / "examples" / "ddp.py"), "--samples", "200", "--epochs", "1", "--with", engine],
         tmp_path,
     )
-    told = re.findall(r"rank (\d) of 2: dev accuracy (\S+)%, weights (\S+)", out)
-    assert sorted(rank for rank, *_ in told) == ["0", "1"]
-    assert told[0][1:] == told[1][1:]
+    lines = re.findall(r"rank (\d) of 2: dev accuracy (\S+)%, weights (\S+)", out)
+    assert sorted(rank for rank, *_ in lines) == ["0", "1"]
+    assert lines[0][1:] == lines[1][1:]

@@ -65,7 +65,8 @@ def test_in_one_process_it_is_a_linear_loss() -> None:
 )
 def test_where_nothing_is_left_out_it_is_softmax(loss: Loss) -> None:
     torch.manual_seed(0)
-    layer, x, target = nn.Linear(6, 11), torch.randn(5, 6), torch.arange(5)
+    layer = nn.Linear(6, 11)
+    x, target = torch.randn(5, 6), torch.arange(5)
     head = ClassParallelHead.from_linear(layer, loss=loss)
     torch.testing.assert_close(head(x, target), nn.functional.cross_entropy(layer(x), target))
 
@@ -158,7 +159,8 @@ def test_nan_is_not_hidden(loss: str) -> None:
 
 def test_the_callers_loss_is_left_alone() -> None:
     loss = ASSoftmaxLoss(AdaptiveDelta(), weight=torch.arange(1.0, 10))
-    layer, x, target = nn.Linear(4, 9), torch.randn(5, 4), torch.arange(5)
+    layer = nn.Linear(4, 9)
+    x, target = torch.randn(5, 4), torch.arange(5)
     first, second = (ClassParallelHead.from_linear(layer, loss=loss) for _ in range(2))
     assert loss.weight is not None
     assert first.delta is loss.delta
@@ -203,7 +205,7 @@ def test_no_rows_at_all() -> None:
         ),
         (
             lambda: ClassParallelHead(4, 9, loss="entmax15"),
-            "entmax15 has no class-parallel form; use one of as-logit, as-softmax",
+            "entmax15 has no class-parallel form; use as-logit, as-softmax",
         ),
         (
             lambda: ClassParallelHead(4, 9, loss=nn.CrossEntropyLoss()),

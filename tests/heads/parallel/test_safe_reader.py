@@ -134,7 +134,8 @@ def test_data_that_would_run_a_command_is_refused(saved: Path, tmp_path: Path, v
             buffer = io.BytesIO()
             torch.save(Runs(mark), buffer)
             (folder / "hostile.distcp").write_bytes(buffer.getvalue())
-            info.relative_path, info.offset, info.length = "hostile.distcp", 0, len(buffer.getvalue())
+            info.relative_path = "hostile.distcp"
+            info.offset, info.length = 0, len(buffer.getvalue())
     plant(folder / ".metadata", pickle.dumps(metadata))
     with pytest.raises(
         UntrustedCheckpointError,

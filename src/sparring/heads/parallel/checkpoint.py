@@ -56,21 +56,12 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, model: nn.Module, optimizer: Optimizer | None = None, **more: Any) -> Path:
-        """Save a checkpoint.
-
-        Args:
-            step: The number of training steps so far.
-            model, optimizer: What to save.
-            **more: Further dicts or tensors, which `load` fills.
-
-        Returns:
-            The folder of the checkpoint.
-        """
+        """Save model, optimizer and further dicts or tensors after ``step`` steps; returns the folder."""
         from torch.distributed.checkpoint.state_dict_saver import save
 
         collectives = Collectives()
-        whole = self.path(step)
-        part = whole.with_suffix(".part")
+        final = self.path(step)
+        part = final.with_suffix(".part")
         if collectives.rank == 0:
             self._clean_up()
             part.mkdir(parents=True)
@@ -81,16 +72,16 @@ class Checkpoints:
         collectives.barrier()
         write_manifest(part)
         if collectives.rank == 0:
-            if whole.exists():
-                os.replace(whole, whole.with_suffix(".old"))  # _clean_up restores it after a crash here
-            os.replace(part, whole)
+            if final.exists():
+                os.replace(final, final.with_suffix(".old"))  # _clean_up restores it after a crash here
+            os.replace(part, final)
             steps = self.steps()
             n_older = steps.index(step) + 1
             for other in (*steps[n_older:], *steps[:n_older][: -self.keep]):
                 os.replace(self.path(other), self.path(other).with_suffix(".gone"))
             self._clean_up()
         collectives.barrier()
-        return whole
+        return final
 
     def _clean_up(self) -> None:
         """Restore a checkpoint that was about to be replaced, and remove incomplete ones."""
@@ -149,9 +140,8 @@ class Checkpoints:
         candidates = steps if step is None else [step]
         step = self._last_verified(candidates, collectives.rank) if verify else candidates[-1]
         if optimizer is not None:
-            optimizer.zero_grad(
-                set_to_none=True
-            )  # torch leaves out the optimizer's state if there are gradients
+            # torch leaves out the state of an optimizer whose parameters have gradients
+            optimizer.zero_grad(set_to_none=True)
         state = _state(model, optimizer, more)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

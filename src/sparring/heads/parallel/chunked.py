@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from sparring.heads.chunk_kernels import RowBlock, narrow, select_rows
-from sparring.heads.dispatch import RULES, HeadInputs
+from sparring.heads.dispatch import HeadInputs, current_settings, find_rule
 from sparring.heads.gradients import GradientAccumulator, HeadGradients, NeedsGrad
 from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import ClassShard
-from sparring.losses.base import ClassLoss, in_float32
-from sparring.losses.delta import delta_value
+from sparring.losses.base import Loss, in_float32
 from sparring.losses.kernels.rule import SOFTMAX_RULE, Rule
 from sparring.losses.sparse_softmax import SparseSoftmaxLoss
 
@@ -37,7 +36,7 @@ class MarginStatistics(NamedTuple):
     peak: Tensor  # the largest logit
     log_total: Tensor  # log Σ exp(logit − peak)
     tau: Tensor  # classes with log p < τ are discarded; -inf keeps all
-    kept: Tensor  # Σ p over the classes that are kept
+    kept_mass: Tensor  # Σ p over the classes that are kept
 
 
 class ParallelMarginSoftmax(NamedTuple):
@@ -60,9 +59,9 @@ class ParallelMarginSoftmax(NamedTuple):
         logp_t = shifted_t - log_total
         tau = self.rule.threshold(logp_t)
         value = -logp_t
-        kept = torch.ones_like(tau)
+        kept_mass = torch.ones_like(tau)
         active = torch.full_like(tau, self.num_classes > 1, dtype=torch.bool)
-        statistics = MarginStatistics(value, active, peak, log_total, tau, kept)
+        statistics = MarginStatistics(value, active, peak, log_total, tau, kept_mass)
 
         # Rows above the upper bound are won whatever their opponents are; -inf keeps all opponents.
         has_threshold = tau > -torch.inf
@@ -71,8 +70,9 @@ class ParallelMarginSoftmax(NamedTuple):
         rows = (has_threshold & ~decided).nonzero().squeeze(1)
         if len(rows):
             p, is_kept = _kept_probabilities(logits, rows, statistics)
-            kept[rows], n_kept = collectives.sum(torch.stack([p.sum(1), is_kept.sum(1).to(p.dtype)]))
-            value[rows] = kept[rows].log() - logp_t[rows]
+            sums = torch.stack([p.sum(1), is_kept.sum(1).to(p.dtype)])
+            kept_mass[rows], n_kept = collectives.sum(sums)
+            value[rows] = kept_mass[rows].log() - logp_t[rows]
             active[rows] &= n_kept > 1  # the target is one of them
         active |= value.isnan()
         return statistics._replace(value=torch.where(active, value, 0))
@@ -86,7 +86,7 @@ class ParallelMarginSoftmax(NamedTuple):
         rows = (statistics.active & has_threshold).nonzero().squeeze(1)
         if len(rows):
             p, _ = _kept_probabilities(logits, rows, statistics)
-            q = p.div_(statistics.kept[rows, None])
+            q = p.div_(statistics.kept_mass[rows, None])
             yield narrow(rows, _minus_onehot(q, columns[rows]))
         rows = (statistics.active & ~has_threshold).nonzero().squeeze(1)  # includes rows with NaN
         if len(rows):
@@ -147,17 +147,17 @@ class ParallelSparseSoftmax(NamedTuple):
 ParallelLoss = ParallelMarginSoftmax | ParallelSparseSoftmax
 
 
-def parallel_loss(loss: ClassLoss, num_classes: int) -> ParallelLoss:
+def parallel_loss(loss: Loss, num_classes: int) -> ParallelLoss:
     """The class-parallel form of a loss, with the present value of its δ."""
     if isinstance(loss, SparseSoftmaxLoss):
         if loss.k < num_classes:
             return ParallelSparseSoftmax(loss.k)
         return ParallelMarginSoftmax(SOFTMAX_RULE, num_classes)
-    _, make_rule = RULES[type(loss).row_function]
-    settings = loss.settings()
-    if "delta" in settings:
-        settings["delta"] = delta_value(settings["delta"])
-    return ParallelMarginSoftmax(make_rule(*settings.values()), num_classes)
+    rule = find_rule(type(loss).row_function, current_settings(loss.settings()))
+    if rule is None:
+        known = "as-logit, as-softmax, softmax or sparse-softmax"
+        raise ValueError(f"{loss.name} has no class-parallel form; use {known}")
+    return ParallelMarginSoftmax(rule, num_classes)
 
 
 def topk(logits: Tensor, k: int, shard: ClassShard, collectives: Collectives) -> tuple[Tensor, Tensor]:
@@ -209,10 +209,10 @@ class ParallelSpec(NamedTuple):
     chunk_rows: int
 
 
-def chunk_rows(n_rows: int, num_classes: int, n_features: int, n_ranks: int, chosen: int | None) -> int:
+def chunk_rows(n_rows: int, n_classes: int, n_features: int, user_choice: int | None) -> int:
     """Rows of a chunk, the same on all ranks: 64 MB of logits, or 3/5 of the size of the weights."""
-    default = max(MIN_CHUNK_SIZE // -(-num_classes // n_ranks), 3 * n_features // 5)
-    return max(1, min(n_rows, chosen or default))
+    default = max(MIN_CHUNK_SIZE // n_classes, 3 * n_features // 5)
+    return max(1, min(n_rows, user_choice or default))
 
 
 def shard_logits(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -124,3 +124,30 @@ def full_tensor(x: Any) -> Tensor:
 
     tensor: Tensor = x.full_tensor(grad_placements=[Replicate()] * x.device_mesh.ndim)
     return tensor
+
+
+def check_ranks(
+    collectives: Collectives, weight: Tensor, n_rows: int, target: Tensor, replicated: bool
+) -> None:
+    """Compare weights and batches between ranks to detect wrong use of a head.
+
+    Raises:
+        ValueError: ``replicated`` batches differ between ranks, or all ranks hold the same weights.
+    """
+    checksum = weight.double().sum()
+    if not len(weight) or weight.min() == weight.max():  # constant shards tell nothing
+        checksum = checksum.new_tensor(torch.nan)
+    row = torch.stack([checksum, checksum.new_tensor(n_rows), target.double().sum()])
+    checksums, *batches = collectives.gather(row).T
+    if replicated and len(torch.stack(batches).unique(dim=1).T) > 1:
+        n_rows_by_rank = ", ".join(f"{n:.0f}" for n in batches[0])
+        raise ValueError(
+            f"the ranks got different batches ({n_rows_by_rank} rows), expected the same one, as inputs"
+            ' is "replicated": pass inputs="gathered" if every rank has its own batch'
+        )
+    checksums = checksums[~checksums.isnan()]
+    if len(checksums) > 1 and len(checksums.unique()) == 1:
+        raise ValueError(
+            "all ranks hold the same weights instead of shards: was the head wrapped in DDP? Wrap the"
+            " encoder only"
+        )

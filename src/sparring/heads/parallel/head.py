@@ -6,14 +6,13 @@ Communication depends on the number of rows and features, not on the number of c
 """
 
 import copy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from sparring.heads.dispatch import product_dtype
+from sparring.heads.dispatch import check_bias, check_class_weight, product_dtype, resolve_loss
 from sparring.heads.gradients import NeedsGrad
-from sparring.heads.linear import check_bias, check_class_weight, resolve_loss
 from sparring.heads.parallel import chunked, dtensor
 from sparring.heads.parallel.autograd import OwnRows, ParallelCall, ParallelRows
 from sparring.heads.parallel.collectives import Collectives
@@ -25,7 +24,6 @@ from sparring.losses.loss_wrapper import CarriesLoss
 from sparring.losses.rows import RowLosses
 
 INPUTS = ("replicated", "gathered")
-LOSSES = ("as-logit", "as-softmax", "softmax", "sparse-softmax")
 
 
 class Predicted(NamedTuple):
@@ -98,10 +96,12 @@ class ClassParallelHead(CarriesLoss):
         self.chunk_rows = None if chunk_rows is None else check_count("chunk_rows", chunk_rows)
         if delta is not None:
             settings["delta"] = delta
-        self.loss = _copy_loss(resolve_loss(loss, settings))
-        class_weight = self.loss.weight
+        loss = resolve_loss(loss, settings)
+        chunked.parallel_loss(loss, num_classes)  # raises for a loss without a class-parallel form
+        self.loss = cast("ClassLoss", copy.copy(loss))  # shares a schedule of δ
+        self.loss._buffers = {**loss._buffers, "weight": None}  # the head holds those of its classes
+        class_weight = cast("ClassLoss", loss).weight
         check_class_weight(class_weight, num_classes)
-        self.loss.weight = None  # the head holds those of its classes
         self.collectives, self.replicas, self.mesh = dtensor.resolve_groups(group, mesh, device)
         self.shard = dtensor.ClassShard.of(num_classes, self.collectives.rank, self.collectives.size)
         device = dtensor.shard_device(device, self.mesh)
@@ -224,8 +224,8 @@ class ClassParallelHead(CarriesLoss):
         return RowLosses(value, valid, active, row_weights), sizes
 
     def _chunk_rows(self, n_rows: int) -> int:
-        n_ranks = self.collectives.size
-        return chunked.chunk_rows(n_rows, self.num_classes, self.in_features, n_ranks, self.chunk_rows)
+        n_classes = -(-self.num_classes // self.collectives.size)
+        return chunked.chunk_rows(n_rows, n_classes, self.in_features, self.chunk_rows)
 
     def _row_weights(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
         """The class weights of the targets; each rank contributes those of its classes."""
@@ -248,38 +248,16 @@ class ClassParallelHead(CarriesLoss):
                 "the head holds all classes, because it was made before torch.distributed was initialised:"
                 " call init_process_group first"
             )
-        if self._checked or self.collectives.size == 1:
-            return
-        self._checked = True
-        weight = local_shard(self.weight)
-        checksum = weight.double().sum()
-        if not len(weight) or weight.min() == weight.max():  # constant shards tell nothing
-            checksum = checksum.new_tensor(torch.nan)
-        row = torch.stack([checksum, checksum.new_tensor(n_rows), target.double().sum()])
-        ranks = self.collectives.gather(row)
-        if self.inputs == "replicated" and len(ranks[:, 1:].unique(dim=0)) > 1:
-            n_rows_by_rank = ", ".join(f"{n:.0f}" for n in ranks[:, 1])
-            raise ValueError(
-                f"the ranks got different batches ({n_rows_by_rank} rows), expected the same one, as inputs"
-                ' is "replicated": pass inputs="gathered" if every rank has its own batch'
-            )
-        checksums = ranks[:, 0][~ranks[:, 0].isnan()]
-        if len(checksums) > 1 and len(checksums.unique()) == 1:
-            raise ValueError(
-                "all ranks hold the same weights instead of shards: was the head wrapped in DDP? Wrap the"
-                " encoder only"
-            )
+        if not self._checked and self.collectives.size > 1:
+            self._checked = True
+            replicated = self.inputs == "replicated"
+            dtensor.check_ranks(self.collectives, local_shard(self.weight), n_rows, target, replicated)
 
     @torch.no_grad()
     def predict(self, input: Tensor, k: int = 1) -> Predicted:
-        """The k largest logits over all classes, and their classes; each rank sends k logits per row.
+        """The k largest logits over all classes and their classes, ``(…, k)`` each, of ``(…, H)`` features.
 
-        Args:
-            input: ``(…, H)`` features, replicated or gathered as in `forward`.
-            k: At most the number of classes.
-
-        Returns:
-            Logits and classes of this rank's rows, ``(…, k)`` each.
+        Features are replicated or gathered as in `forward`. Each rank sends k logits per row.
         """
         if check_count("k", k) > self.num_classes:
             raise ValueError(f"k is {k}, expected at most the number of classes, {self.num_classes}")
@@ -306,12 +284,3 @@ class ClassParallelHead(CarriesLoss):
         classes = f"classes {self.shard.start} to {self.shard.stop - 1}" if self.shard.size else "no classes"
         shape = f"{self.in_features}, {self.num_classes}, bias={self.bias is not None}"
         return f"{shape}, {classes} on {rank}, inputs={self.inputs!r}"
-
-
-def _copy_loss(loss: Loss) -> ClassLoss:
-    """A copy of the loss, which shares its schedule of δ; the head removes the copy's class weights."""
-    if not isinstance(loss, ClassLoss) or loss.name not in LOSSES:
-        raise ValueError(f"{loss.name} has no class-parallel form; use one of {', '.join(LOSSES)}")
-    own_loss = copy.copy(loss)
-    own_loss._buffers = dict(loss._buffers)
-    return own_loss

@@ -41,12 +41,8 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> T
 
     torch's own function rejects this mixture.
 
-    Args:
-        parameters: Parameters whose gradients are scaled in place.
-        max_norm: The largest norm allowed.
-
     Returns:
-        The total norm over the shards of all ranks, equal on all of them.
+        The norm over the shards of all ranks, equal on all of them.
     """
     if isinstance(parameters, Tensor):
         parameters = [parameters]
