@@ -19,7 +19,7 @@ def main(folder: str, wanted: str) -> None:
     warnings.filterwarnings("ignore")
     module = Ours(**json.loads(wanted))
     trainer = lightning.Trainer(
-        max_epochs=6, accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_progress_bar=False, enable_checkpointing=False,
+        max_epochs=4, accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_progress_bar=False, enable_checkpointing=False,
         enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(module)

@@ -47,7 +47,7 @@ class Settings:
         others = {name: value for name, value in keywords.items() if name not in names}
         return replace(defaults, **values), others
 
-    def resolve(self, model: nn.Module, n_samples: int = 1) -> RunParts:
+    def resolve(self, model: nn.Module, n_samples: int | None = None) -> RunParts:
         """The parts of a run. The loss is a copy, so that every run starts with a new δ schedule."""
         loss: Loss | str | None = self.loss
         if loss is None:
