@@ -490,8 +490,8 @@ SGD = {"optim": "sgd", "learning_rate": 0.5, "max_steps": 20}  # later, rounding
 def test_two_processes(tmp_path: Path) -> None:
     """They end with the same weights, resume to the bit, and take the steps of one process.
 
-    Batches of 2 on each of two processes are batches of 4 on one. That with δ = 1: with a smaller δ, rounding may decide
-    whether a sample is won.
+    Batches of 2 on each of two processes are batches of 4 on one. That with δ = 1: with a smaller δ, rounding
+    may decide whether a sample is won.
     """
     runs = {
         "whole": {"own": EVERYTHING},

@@ -1,4 +1,4 @@
-"""SparringModule against a loop by hand and itself uninterrupted; SparringCallback beside an automatic module."""
+"""SparringModule against a plain loop and itself uninterrupted; SparringCallback beside a module."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_callback_accumulates_where_windows_end_together(tmp_path: Path) -> None
 
 
 def test_callback_gradients_are_those_of_the_windows(tmp_path: Path) -> None:
-    """Windows of two batches from the second epoch on, by hand; the sixth batch is shorter, so it is a mean of means."""
+    """By hand, with windows of two batches from the second epoch on; a window is a mean of means."""
     module = Theirs(SoftmaxLoss())
     windows = AdaptiveAccumulation(max_steps=2)
     windows.grown = lambda *_: 2  # type: ignore[method-assign]

@@ -53,7 +53,7 @@ class SparringArguments(Settings, TrainingArguments):
 class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     """A mixin for a subclass of Trainer: ``class MyTrainer(SparringMixin, OtherTrainer)``.
 
-    Override ``run_model`` where logits and targets are found otherwise.
+    Override ``run_model`` for models whose logits or targets are elsewhere.
 
     Args:
         loss, delta, delta_warmup, speed, skip, rest, accumulation, lam: See `SparringArguments`.

@@ -13,6 +13,10 @@ from sparring.losses.delta import WarmupDelta
 from sparring.training.presets import RunParts, check_loss, resolve_speed
 
 
+def _setting(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass
 class Settings:
     """Settings of a run, next to those of its framework.
@@ -21,22 +25,14 @@ class Settings:
     AdaptiveAccumulation.
     """
 
-    loss: str | None = field(
-        default=None, metadata={"help": "name of a loss; default: as-softmax, or its multi-label form"}
-    )
-    delta: float | None = field(default=None, metadata={"help": "δ of AS-Softmax (default 0.3)"})
-    delta_warmup: float = field(
-        default=0.0, metadata={"help": "share of the training in which δ is 1, plain softmax"}
-    )
-    speed: str = field(default="skip", metadata={"help": "off, skip (exact) or all (won samples rest, too)"})
-    skip: str | None = field(
-        default=None, metadata={"help": "off, micro, rows, two-pass or auto; overrides speed"}
-    )
-    rest: bool | None = field(default=None, metadata={"help": "whether won samples rest; overrides speed"})
-    accumulation: int | None = field(
-        default=None, metadata={"help": "AS-Speed: most batches of one optimizer step"}
-    )
-    lam: float = field(default=0.5, metadata={"help": "λ of AS-Speed"})
+    loss: str | None = _setting(None, "name of a loss; default: as-softmax, or its multi-label form")
+    delta: float | None = _setting(None, "δ of AS-Softmax (default 0.3)")
+    delta_warmup: float = _setting(0.0, "share of the training in which δ is 1, plain softmax")
+    speed: str = _setting("skip", "off, skip (exact) or all (won samples rest, too)")
+    skip: str | None = _setting(None, "off, micro, rows, two-pass or auto; overrides speed")
+    rest: bool | None = _setting(None, "whether won samples rest; overrides speed")
+    accumulation: int | None = _setting(None, "AS-Speed: most batches of one optimizer step")
+    lam: float = _setting(0.5, "λ of AS-Speed")
 
     @classmethod
     def split(cls, keywords: dict[str, Any], base: Any = None) -> tuple[Settings, dict[str, Any]]:
