@@ -1,4 +1,4 @@
-"""What else could have saved the time: scorecards that leave samples out by other rules, for plain softmax."""
+"""Controls of the speed benchmark: scorecards that leave samples out by other rules, for plain softmax."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparring.training import REST, TRAIN, Scorecard
 
 
 class RandomCard(Scorecard):
-    """As many samples in each epoch as ``sizes`` says, drawn anew every time.
+    """``sizes[epoch]`` samples in each epoch, drawn at random.
 
     >>> card = RandomCard(6, sizes=[6, 2], seed=0)
     >>> for epoch in range(2):
@@ -37,13 +37,15 @@ class RandomCard(Scorecard):
     def note(
         self, index: Tensor, result: ForwardResult, delta: float = 0.0, ignore_index: int = -100
     ) -> None:
-        """Nothing is learnt from a look."""
+        """Results do not matter."""
 
 
 class InfoBatchCard(Scorecard):
-    """The published rule of InfoBatch (Qin et al., ICLR 2024), in our own small version: a sample whose last loss lies below the mean
-    sits out an epoch with probability ``ratio``; who could have but does not counts 1 / (1 − ratio) times, so the expected
-    gradient stays; in the last eighth of the epochs nobody sits out.
+    """The rule of InfoBatch (Qin et al., ICLR 2024), in a small version.
+
+    A sample whose last loss lies below the mean rests with probability ``ratio``. Such a sample that does not
+    rest counts 1 / (1 − ratio) times, so the expected gradient stays. In the last eighth of the epochs no
+    sample rests.
 
     >>> card = InfoBatchCard(1000, n_epochs=8, seed=0)
     >>> card.score[:500] = 0.1
@@ -75,13 +77,13 @@ class InfoBatchCard(Scorecard):
     def weigh(self, index: Tensor, rows: RowLosses) -> RowLosses:
         index = index.cpu()
         self.score[index] = rows.value.detach().reshape(len(index), -1).mean(1).cpu()
-        each = self.scale[index].repeat_interleave(len(rows.value) // len(index)).to(rows.value)
-        return rows._replace(value=rows.value * each)
+        scale = self.scale[index].repeat_interleave(len(rows.value) // len(index)).to(rows.value)
+        return rows._replace(value=rows.value * scale)
 
     def note(
         self, index: Tensor, result: ForwardResult, delta: float = 0.0, ignore_index: int = -100
     ) -> None:
-        """`weigh` has seen the losses."""
+        """`weigh` has taken the losses."""
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -1,16 +1,17 @@
-"""How much of softmax's training time is needed for the same accuracy, and whether cheaper ways would have done as well.
+"""The share of softmax's training time that is needed for the same accuracy, and simpler ways to save it.
 
-    python benchmarks/speed.py                   four tasks, three seeds on the first two: about three hours on two cores
+    python benchmarks/speed.py                   four tasks, three seeds on the first two: three hours
     python benchmarks/speed.py --tasks clinc_oos one of them
-    python benchmarks/speed.py --quick           clinc_oos, fewer epochs and contestants, one seed: ten minutes
+    python benchmarks/speed.py --quick           clinc_oos, fewer epochs and contestants: ten minutes
 
-The same network from the same seeds, trained by every contestant, one thread each, two at a time; contestants take turns, seed by seed.
-Runs are kept in --out: what was stopped goes on, what is done is not repeated. Seconds are of training alone, evaluations and
-checkpoints left out. Table, JSON and chart go to docs/results/speed (--quick prints only, unless --results says where).
+Every contestant trains the same network from the same seeds, on one thread, two contestants at a time; they
+take turns, seed by seed. Runs are kept in --out: interrupted runs are resumed, finished ones are not
+repeated. Seconds are of training alone, without evaluations and checkpoints. Table, JSON and chart go to
+docs/results/speed (--quick prints only, unless --results names a folder).
 
-Controls: `random` trains softmax on as many randomly drawn samples in each epoch as fit into the time "everything on" took for that
-epoch; `fewer epochs` gives softmax the whole time of "everything on", rounded up to epochs, with its learning rate ending in
-time; `InfoBatch` is the published rule in our own version.
+Controls: `random` trains softmax on as many random samples in each epoch as fit into the time that
+"everything on" took for it; `fewer epochs` gives softmax the whole time of "everything on", rounded up to
+epochs; `InfoBatch` is the published rule in our own version.
 """
 
 from __future__ import annotations

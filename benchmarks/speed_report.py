@@ -79,9 +79,9 @@ def _final(summary: Summary) -> float:
 
 
 def _reached(summary: Summary, seconds: float, score: float) -> float | None:
-    """The share of softmax's time after which a run's dev score was softmax's final one; None where it never was."""
-    found = (e["seconds"] / seconds for e in lines(summary, "evaluations") if e[summary["metric"]] >= score)
-    return next(found, None)
+    """The share of softmax's time until a run reaches softmax's final dev score; None if it never does."""
+    shares = (e["seconds"] / seconds for e in lines(summary, "evaluations") if e[summary["metric"]] >= score)
+    return next(shares, None)
 
 
 # ------------------------------------------------------------ tables
@@ -110,7 +110,8 @@ def cells(row: dict[str, Any]) -> tuple[str | Cell, ...]:
 def title_of(result: dict[str, Any]) -> str:
     first, settings = result["rows"][0], result["settings"]
     words = ", ".join(f"{name} {value}" for name, value in settings.items() if name != "freeze_embeddings")
-    return f"{result['task']}: {first['metric']}, {first['n_samples']:,} samples, {len(first['seeds'])} seed(s), {words}"
+    size = f"{first['n_samples']:,} samples, {len(first['seeds'])} seed(s)"
+    return f"{result['task']}: {first['metric']}, {size}, {words}"
 
 
 def table_of(result: dict[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""Damaged, cut and foreign checkpoints: each is noticed, and the one before it is used instead, or nothing."""
+"""Damaged, truncated and foreign checkpoints are noticed, and the one before is used instead."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def refused(path: Path) -> bool:
 
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
-    """Every 13th, so that every position in a byte has its turn; and all bits of the line with the checksum."""
+    """Every 13th, so that every position in a byte is covered; and all bits of the checksum's line."""
     checkpoint.save(tmp_path, STATE)
     path = tmp_path / checkpoint.NAME
     n_bits = 8 * path.stat().st_size

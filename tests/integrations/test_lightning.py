@@ -1,4 +1,4 @@
-"""SparringModule against a loop by hand and itself uninterrupted; SparringCallback beside an automatic module."""
+"""SparringModule against a plain loop and itself uninterrupted; SparringCallback beside a module."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_going_on_after_any_batch(tmp_path: Path) -> None:
     fit(whole, tmp_path, epochs=6, callbacks=[Keep()])
     kept = sorted(tmp_path.glob("*.ckpt"))
     assert len(kept) == 36
-    for path in kept[7::3]:
+    for path in kept[7::5]:
         again = Ours(seed=7, **own)
         fit(again, tmp_path, epochs=6, ckpt_path=path)
         assert torch.equal(weights(whole.net), weights(again.net)), path.name
@@ -223,7 +223,7 @@ def test_two_processes_end_the_same(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["equal"]
     assert found["lr"] == pytest.approx(0, abs=1e-9)
-    assert found["n_updates"] < 6 * 3
+    assert found["n_updates"] < 4 * 3
 
 
 def test_warm_up_of_delta(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_callback_accumulates_where_windows_end_together(tmp_path: Path) -> None
 
 
 def test_callback_gradients_are_those_of_the_windows(tmp_path: Path) -> None:
-    """Windows of two batches from the second epoch on, by hand; the sixth batch is shorter, so it is a mean of means."""
+    """By hand, with windows of two batches from the second epoch on; a window is a mean of means."""
     module = Theirs(SoftmaxLoss())
     windows = AdaptiveAccumulation(max_steps=2)
     windows.grown = lambda *_: 2  # type: ignore[method-assign]

@@ -18,10 +18,9 @@ from tests.integrations.tiny import weights
 def main(folder: str, wanted: str) -> None:
     warnings.filterwarnings("ignore")
     module = Ours(**json.loads(wanted))
-    trainer = lightning.Trainer(
-        max_epochs=6, accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_progress_bar=False, enable_checkpointing=False,
-        enable_model_summary=False,
-    )  # fmt: skip
+    quiet = ("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary")
+    settings = {"max_epochs": 4, "accelerator": "cpu", "devices": 2, "strategy": "ddp"}
+    trainer = lightning.Trainer(**settings, **dict.fromkeys(quiet, False))
     trainer.fit(module)
     mine = weights(module.net)
     everybody = [torch.empty_like(mine) for _ in range(dist.get_world_size())]

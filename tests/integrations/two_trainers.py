@@ -16,7 +16,7 @@ from tests.integrations.tiny import Sentences, arguments, bert, weights
 
 def run(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     usual = {
-        "num_train_epochs": 6,
+        "num_train_epochs": 4,
         "per_device_train_batch_size": 2,
         "save_strategy": "steps",
         "save_steps": 20,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,7 +21,6 @@ from sparring.training.divergence import MAX_SKIPPED
 from sparring.training.loop import Loop, train
 from tests.training.toy import digits_like, gap, net, run
 
-ROOT = Path(__file__).parents[2]
 BATCH, EPOCHS, N_STEPS = 8, 4, 12
 
 
@@ -168,7 +164,7 @@ def test_gradients(max_grad_norm: float | None, value: float) -> None:
 
 @pytest.mark.parametrize("last", ["epoch", "run", "evaluation"])
 def test_a_bad_last_update_is_seen_although_no_batch_follows(last: str) -> None:
-    """Of an epoch, of the run, and before an evaluation: an update is looked at after the next batch, or before anything is done."""
+    """Of an epoch, of the run, and before an evaluation."""
     cases: dict[str, dict[str, Any]] = {"epoch": {"epochs": 2}, "run": {"epochs": 1}}
     settings = cases.get(last, {"eval_every": 4, "evaluate": pytest.fail})
     step = 4 if last == "evaluation" else N_STEPS
@@ -294,7 +290,7 @@ def test_steps_skipped_for_ever_are() -> None:
 def test_one_more_number_is_read_from_the_device_per_window(
     monkeypatch: pytest.MonkeyPatch, accumulation: int
 ) -> None:
-    """Of an update, and right after the next batch's numbers, when the device has been waited for anyway; none per micro-batch."""
+    """That of an update, right after the next batch's numbers; none for each micro-batch."""
     reads: Counter[str] = Counter()
     for name in ("item", "tolist", "__bool__", "__float__", "__int__"):
         original = getattr(Tensor, name)
@@ -310,57 +306,3 @@ def test_one_more_number_is_read_from_the_device_per_window(
         windows[mode] = record.totals["n_updates"]
     assert windows["ignore"] == windows["raise"] == EPOCHS * N_STEPS / accumulation
     assert reads["raise"] - reads["ignore"] == windows["raise"]
-
-
-# ------------------------------------------------------------ several processes
-
-TWO = """
-import os, torch, torch.distributed as dist
-from accelerate import Accelerator
-from sparring import DivergenceError
-from tests.training.test_divergence import broken, loop, poisoned
-engine = Accelerator()
-cases = {"sample": lambda: loop(data=broken(17), accelerator=engine), "gradient": lambda: loop(poisoned(range(5, 6)), accelerator=engine)}
-for name, make in cases.items():
-    training = make()
-    if name == "gradient" and engine.process_index == 0:
-        training.model[1].calls = range(0)  # only one of them has it
-    try:
-        training.run()
-    except DivergenceError as error:
-        line = f"{name} {engine.process_index} {error.step} {error.samples} {error.last_loss}\\n"
-        os.write(1, line.encode())  # at once: two processes share it
-    dist.barrier()  # nobody is left behind in a collective
-"""
-
-
-def test_all_processes_stop_together() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    environment |= {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "--no-python",
-    ]
-    done = subprocess.run(
-        [*launch, sys.executable, "-c", TWO],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=ROOT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    lines = sorted(
-        line.split() for line in done.stdout.splitlines() if line.split()[0] in ("sample", "gradient")
-    )
-    assert len(lines) == 4, done.stdout
-    for one, other in (lines[:2], lines[2:]):
-        assert one[2:] == other[2:], "the same verdict"
-    assert lines[0][2] == "6"
-    assert lines[2][3] == "(17,)"

@@ -14,6 +14,7 @@ from sparring.training import AdaptiveAccumulation, ConstantAccumulation, Scorec
 from sparring.training.batches import Batch, forward
 from sparring.training.engine import Engine
 from sparring.training.loop import Loop
+from sparring.training.presets import RunParts
 from tests.training.test_loop import Identity
 from tests.training.toy import digits_like, net
 
@@ -45,7 +46,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int]]]:
 
 
 def test_checks_train_on_the_samples_that_plain_training_does(events: list[tuple[str, list[int]]]) -> None:
-    """With checks and without rest, on a model that does not change: the same backward passes in every epoch."""
+    """With checks and without rest, on a model that does not change: the same backward passes."""
     logits = torch.randn(40, 3, generator=torch.Generator().manual_seed(1)) * 3
     data = TensorDataset(logits, torch.randint(0, 3, (40,), generator=torch.Generator().manual_seed(2)))
     rows = ASSoftmaxLoss(0.3).rows(*data.tensors)
@@ -83,8 +84,8 @@ def test_many_lost_samples_train_in_batches_that_fit(events: list[tuple[str, lis
 
 
 def engine_of(model: nn.Module, **settings: Any) -> Engine:
-    usual = {"skip": "rows", "accumulation": ConstantAccumulation(2), "device": torch.device("cpu")}
-    return Engine(model, ASSoftmaxLoss(AdaptiveDelta(0.3)), forward, **{**usual, **settings})
+    parts = RunParts(ASSoftmaxLoss(AdaptiveDelta(0.3)), "rows", None, ConstantAccumulation(2))
+    return Engine(model, parts._replace(**settings), forward, device=torch.device("cpu"))
 
 
 def test_a_window_is_the_mean_over_its_rows() -> None:

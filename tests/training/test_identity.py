@@ -114,7 +114,7 @@ CHANGES = [
 def test_what_changed_is_named(
     before: dict[str, Any], after: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    """As it was begun, it goes on; and with ``resume="anyway"`` it goes on with what is set now, and says so."""
+    """It is refused; with ``resume="anyway"`` the run is resumed with the settings of now, and warns."""
     stopped(tmp_path, **before)
     with pytest.raises(ResumeError, match=rf'(?s){message}.*resume="anyway" to go on with what is set now'):
         loop(tmp_path, **{**before, **after}).run()

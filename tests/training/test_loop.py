@@ -175,7 +175,7 @@ def test_batch_norm_is_never_left_with_one_sample() -> None:
     run(model, scorecard=Scorecard(N, earn=1), epochs=20)
     with pytest.raises(ValueError, match="use check=False"):
         run(model, scorecard=Scorecard(N, check=True))
-    with pytest.raises(ValueError, match='BatchNorm .*; use skip="rows"'):
+    with pytest.raises(ValueError, match=r'BatchNorm .*; use skip="rows"'):
         run(model, skip="two-pass")
 
 

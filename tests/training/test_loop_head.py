@@ -1,4 +1,4 @@
-"""The loop with a loss that has the model's last layer: features instead of logits, everything else the same."""
+"""The loop with a loss that contains the model's last layer: features instead of logits."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Run by test_replicas.py under torchrun: trains with everything on and tells what each process ended with."""
+"""Run by test_replicas.py under torchrun: trains, resumes and diverges, and saves the results."""
 
 from __future__ import annotations
 
 import copy
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,18 +13,78 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from torch import nn
 
-from sparring import ASSoftmaxLoss
-from sparring.backward import skipper as skip
+from sparring import ASSoftmaxLoss, DivergenceError, skip
+from sparring.files import CheckpointWarning
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.engine import Engine
 from sparring.training.loop import Loop
-from tests.training.toy import N, digits_like, net
+from sparring.training.resume import ResumeError
+from tests.training.test_divergence import broken, loop, poisoned
+from tests.training.toy import N, digits_like, gap, net, run
 
-train_on = Engine.train_on
+SETTINGS: dict[str, dict[str, Any]] = {
+    "everything": {
+        "scorecard": Scorecard(N, max_rest=2),
+        "accumulation": AdaptiveAccumulation(0.5, 4),
+        "epochs": 8,
+    },
+    "checks": {
+        "scorecard": Scorecard(N, check=True, max_rest=1),
+        "accumulation": AdaptiveAccumulation(decide="first"),
+    },
+    "all": {"speed": "all", "epochs": 8},
+    "auto": {"skip": "auto", "scorecard": Scorecard(N)},
+    "micro": {"skip": "micro", "accumulation": 3},
+    "batch-norm": {"epochs": 2},
+}
+
+
+def trained(name: str, folder: Path | None = None) -> dict[str, Any]:
+    """What a process ends with; without processes, the same with batches of twice the size."""
+    accelerator = Accelerator()
+    usual = {
+        "epochs": 5,
+        "batch_size": 8 // accelerator.num_processes,
+        "lr": 0.02,
+        "accelerator": accelerator,
+    }
+    settings = {**usual, **SETTINGS[name]}
+    model = net(0.0 if name in ("micro", "batch-norm") else 0.1)
+    if name == "batch-norm":
+        model.insert(1, nn.BatchNorm1d(24))
+        settings["folder"] = folder
+    if accelerator.process_index:
+        nn.init.zeros_(model[0].weight)  # the weights of the first process count
+    n_backward: list[int] = []
+    train_on = Engine.train_on
+
+    def spy(engine: Engine, batches: Any) -> None:
+        before = engine.record.totals["n_backward"]
+        train_on(engine, batches)
+        n_backward.append(int(engine.record.totals["n_backward"] - before))
+
+    training = Loop(model, ASSoftmaxLoss(0.3), digits_like(), **settings)
+    Engine.train_on = spy  # type: ignore[method-assign]
+    record = training.run()
+    Engine.train_on = train_on  # type: ignore[method-assign]
+    if name == "batch-norm":  # started again it finds itself finished, on every process
+        again = copy.deepcopy(model)
+        nn.init.zeros_(again[0].weight)
+        Loop(again, ASSoftmaxLoss(0.3), digits_like(), **settings).run()
+        assert gap(again.state_dict(), model.state_dict()) == 0
+    return {
+        "weights": model.state_dict(),
+        "card": training.sampler.scorecard.state_dict(),
+        "n_backward": n_backward,
+        "steps": training.engine.accumulation.steps,
+        "n_updates": record.totals["n_updates"],
+        "counts": [(entry["n_forward"], entry["n_backward"], entry["n_won"]) for entry in record.epochs],
+        "delta": training.engine.delta,
+    }
 
 
 def by_hand(compacted: bool) -> dict[str, torch.Tensor]:
-    """Somebody's own loop over DistributedDataParallel; one process wins everything in every other batch."""
+    """A plain loop over DistributedDataParallel; one process wins everything in every other batch."""
     model = net(0.0)
     parallel = nn.parallel.DistributedDataParallel(model)
     compaction = skip.compact(parallel) if compacted else None
@@ -30,8 +92,7 @@ def by_hand(compacted: bool) -> dict[str, torch.Tensor]:
     x, y = digits_like().tensors
     for step in range(6):
         part = slice(8 * step + 4 * dist.get_rank(), 8 * step + 4 * dist.get_rank() + 4)
-        logits = parallel(x[part])
-        rows = ASSoftmaxLoss(0.1).rows(logits, y[part])
+        rows = ASSoftmaxLoss(0.1).rows(parallel(x[part]), y[part])
         won = step % 2 == 0 and dist.get_rank() == 1
         (rows.mean() * (0.0 if won else 1.0)).backward()
         optimizer.step()
@@ -40,76 +101,50 @@ def by_hand(compacted: bool) -> dict[str, torch.Tensor]:
     return model.state_dict()
 
 
-def main(out: str, folder: str | None = None) -> None:
+def resumed(folder: Path) -> dict[str, Any]:
+    """A run is resumed, refused with another learning rate, and resumed after damage."""
+    whole, _ = run(folder=folder, epochs=2)
+    results: dict[str, Any] = {"again": gap(whole, run(folder=folder, epochs=2)[0])}
+    try:
+        run(folder=folder, epochs=2, lr=0.5)
+    except ResumeError as error:
+        results["refused"] = "lr 0.02 (now 0.5)" in str(error)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        path = folder / "checkpoint.pt"
+        path.write_bytes(path.read_bytes()[:-1])
+    dist.barrier()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        results["damaged"] = gap(whole, run(folder=folder, epochs=2)[0])
+    results["warnings"] = sum(issubclass(warning.category, CheckpointWarning) for warning in caught)
+    return results
+
+
+def diverged(name: str) -> tuple[Any, ...]:
+    """The step and the samples of a DivergenceError that only one process has the cause of."""
+    training = loop(data=broken(17)) if name == "sample" else loop(poisoned(range(5, 6)))
+    if name == "gradient" and dist.get_rank() == 0:
+        training.model[1].calls = range(0)
+    try:
+        training.run()
+    except DivergenceError as error:
+        dist.barrier()  # no process is left waiting in a collective call
+        return error.step, error.samples, error.last_loss
+    return ()
+
+
+def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    torch.manual_seed(dist.get_rank() if dist.is_initialized() else 0)
-    results: dict[str, Any] = {}
-    for name, dropout, settings in (
-        (
-            "everything",
-            0.1,
-            {
-                "scorecard": Scorecard(N, max_rest=2, earn=1),
-                "accumulation": AdaptiveAccumulation(0.5, 4),
-                "epochs": 8,
-            },
-        ),
-        (
-            "checks",
-            0.1,
-            {
-                "scorecard": Scorecard(N, check=True, max_rest=1),
-                "accumulation": AdaptiveAccumulation(decide="first"),
-            },
-        ),
-        ("all", 0.1, {"speed": "all", "epochs": 8}),
-        ("auto", 0.1, {"skip": "auto", "scorecard": Scorecard(N, earn=1)}),
-        ("micro", 0.0, {"skip": "micro", "accumulation": 3}),
-        ("batch-norm", 0.0, {"folder": folder, "epochs": 2}),
-    ):
-        model = net(dropout)
-        if name == "batch-norm":
-            model.insert(1, nn.BatchNorm1d(24))
-        if Accelerator().process_index:
-            nn.init.zeros_(model[0].weight)  # the first process's weights count
-        accelerator = Accelerator()
-        settings = {
-            "epochs": 5,
-            "batch_size": 8 // accelerator.num_processes,
-            "lr": 0.02,
-            "accelerator": accelerator,
-        } | settings
-        loop = Loop(model, ASSoftmaxLoss(0.3), digits_like(), **settings)
-        lost: list[int] = []
-
-        def spy(engine: Engine, batches: Any, lost: list[int] = lost) -> None:
-            before = engine.record.totals["n_backward"]
-            train_on(engine, batches)
-            lost.append(int(engine.record.totals["n_backward"] - before))
-
-        Engine.train_on = spy  # type: ignore[method-assign]
-        record = loop.run()
-        if name == "batch-norm":  # started again it finds itself finished, on every process
-            again = copy.deepcopy(model)
-            nn.init.zeros_(again[0].weight)
-            Loop(again, ASSoftmaxLoss(0.3), digits_like(), **settings).run()
-            assert all(
-                torch.equal(value, model.state_dict()[key]) for key, value in again.state_dict().items()
-            )
-        results[name] = {
-            "weights": model.state_dict(),
-            "card": loop.sampler.scorecard.state_dict(),
-            "lost": lost,
-            "steps": loop.engine.accumulation.steps,
-            "n_updates": record.totals["n_updates"],
-            "counts": [(entry["n_forward"], entry["n_backward"], entry["n_won"]) for entry in record.epochs],
-            "delta": loop.engine.delta,
-        }
-    if dist.is_initialized() and dist.get_world_size() > 1:
-        results["by-hand"] = {name: by_hand(name == "compacted") for name in ("plain", "compacted")}
     rank = Accelerator().process_index
-    torch.save(results, f"{out}.{rank}")
+    torch.manual_seed(rank)
+    results: dict[str, Any] = {name: trained(name, folder / "batch-norm") for name in SETTINGS}
+    results["by-hand"] = {name: by_hand(name == "compacted") for name in ("plain", "compacted")}
+    results["resumed"] = resumed(folder / "run")
+    results["diverged"] = {name: diverged(name) for name in ("sample", "gradient")}
+    torch.save(results, folder / f"results.{rank}")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(Path(sys.argv[1]))

@@ -35,15 +35,7 @@ class Costs:
         self._mean: dict[str, float] = {}
 
     def add(self, form: str, forward: float, backward: float, share: float, *, walked: bool = False) -> None:
-        """Add the measured seconds of a batch.
-
-        Args:
-            form: The form of skipping that was used.
-            forward: Seconds of its forward passes.
-            backward: Seconds of its backward pass.
-            share: Share of active samples.
-            walked: Whether the backward pass ran on the active samples only.
-        """
+        """Add the seconds of a batch. ``walked``: the backward pass ran on the active samples only."""
         if form == "two-pass":
             self._add_excess(form, (forward + backward) / self._two_pass_estimate(share))
             return

@@ -135,13 +135,7 @@ class Skipper:
             self.compaction.remove()
 
     def forward(self, compute: Forward, batch: Any, select: Callable[[Any, Tensor], Any]) -> StepResult:
-        """Run the forward pass of a batch.
-
-        Args:
-            compute: Runs the model and the loss on a batch.
-            batch: Anything that ``compute`` and ``select`` accept.
-            select: Takes the samples with the given positions out of a batch.
-        """
+        """Run the forward pass: ``compute`` runs model and loss, ``select`` takes samples out of a batch."""
         self.n_batches += 1
         form = self.mode if self.costs is None else self.costs.choose()
         if self.compaction is not None:
@@ -167,11 +161,7 @@ class Skipper:
     def backward(
         self, step: StepResult, scale: float, backward: Callable[[Tensor], Any] = Tensor.backward
     ) -> int:
-        """Compute the gradients of ``scale`` times the sum of the losses.
-
-        Returns:
-            The number of samples that the backward pass covered.
-        """
+        """Compute the gradients of ``scale`` times the summed losses. Returns how many samples it covered."""
         if step.active is None:
             for leaf in self._reached or ():
                 if leaf.grad is None:

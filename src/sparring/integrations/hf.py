@@ -53,7 +53,7 @@ class SparringArguments(Settings, TrainingArguments):
 class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     """A mixin for a subclass of Trainer: ``class MyTrainer(SparringMixin, OtherTrainer)``.
 
-    Override ``run_model`` where logits and targets are found otherwise.
+    Override ``run_model`` for models whose logits or targets are elsewhere.
 
     Args:
         loss, delta, delta_warmup, speed, skip, rest, accumulation, lam: See `SparringArguments`.
@@ -85,7 +85,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         self.callback_handler.callbacks.insert(0, self.steps)  # before callbacks that read the step
         self._resolve()
 
-    def _resolve(self, n_samples: int = 1) -> None:
+    def _resolve(self, n_samples: int | None = None) -> None:
         """Read the settings, which a hyper-parameter search may have changed, and check them."""
         self.settings, _ = Settings.split(self._keywords, self.args)
         parts = self.parts = self.settings.resolve(self.model, n_samples)
@@ -144,37 +144,27 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     def _inner_training_loop(self, *args: Any, **keywords: Any) -> Any:
         data = self.train_dataset
         indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-        self._resolve(len(data) if indexed else 1)
+        self._resolve(len(data) if indexed else None)
         parts = self.parts
-        card = parts.scorecard
-        if card is not None:
-            if not indexed:
-                raise ValueError(
-                    f"{type(data).__name__} has no length or no items, so samples cannot rest; use rest=False"
-                )
-            card.check_for(len(data), self.model)
-            card.forget()
-        accumulation = parts.accumulation or ConstantAccumulation(self.args.gradient_accumulation_steps)
-        accumulation.reset()
-        skip = parts.skip
-        if self.args.gradient_checkpointing and skip in ("rows", "auto"):
-            skip = (
-                "micro"  # a checkpointed forward is one node with hooks, whose backward pass is never partial
+        if parts.scorecard is not None and not indexed:
+            raise ValueError(
+                f"{type(data).__name__} has no length or no items, so samples cannot rest; use rest=False"
             )
+        if parts.accumulation is None:
+            accumulation = ConstantAccumulation(self.args.gradient_accumulation_steps)
+            parts = parts._replace(accumulation=accumulation)
+        if self.args.gradient_checkpointing and parts.skip in ("rows", "auto"):
+            parts = parts._replace(
+                skip="micro"
+            )  # a checkpointed forward has hooks: its backward runs in full
         self.loader = None  # get_train_dataloader makes it, once the batch size is known
-        self.engine = Engine(
-            self.model,
-            parts.loss,
-            self._forward,
-            skip=skip,
-            accumulation=accumulation,
-            scorecard=card,
-            device=self.args.device,
-            backward=self.accelerator.backward,
-        )
+        device, backward = self.args.device, self.accelerator.backward
+        self.engine = Engine(self.model, parts, self._forward, device=device, backward=backward)
         self.steps.begin()
         ignore_data_skip = self.args.ignore_data_skip
-        self.args.ignore_data_skip = ignore_data_skip or card is not None  # the loader restores its position
+        self.args.ignore_data_skip = (
+            ignore_data_skip or parts.scorecard is not None
+        )  # the loader restores its position
         try:
             return super()._inner_training_loop(*args, **keywords)
         finally:

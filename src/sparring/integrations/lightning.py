@@ -27,7 +27,6 @@ from sparring.integrations.lightning_callback import REFUSED, SparringCallback
 from sparring.integrations.settings import Settings
 from sparring.losses import Loss
 from sparring.training import batches, checkpoint
-from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import Batch
 from sparring.training.engine import Engine
 from sparring.training.sampler import RestingLoader
@@ -142,8 +141,6 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             raise ValueError(
                 "rest=False excludes resting; leave it out, or return a DataLoader from train_dataloader"
             )
-        card.check_for(len(dataset), self)
-        card.forget()
         order = {name: loading.pop(name) for name in ("lengths", "shuffle", "seed") if name in loading}
         loader = RestingLoader(dataset, card, batch_size, collate_fn, loading=loading, **order)
         self._loader = FixedLengthLoader(loader)
@@ -170,19 +167,9 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             )
         if self.settings.delta_warmup:
             self.settings.warm_up(self.objective, int(self.trainer.estimated_stepping_batches))
-        accumulation = self._parts.accumulation or ConstantAccumulation()
-        accumulation.reset()
-        self.engine = Engine(
-            self,
-            self.objective,
-            self.logits_and_targets,
-            skip=self._parts.skip,
-            accumulation=accumulation,
-            scorecard=None if loader is None else loader.sampler.scorecard,
-            loader=loader,
-            device=self.device,
-            backward=self._backward,
-        )
+        parts = self._parts._replace(scorecard=None if loader is None else loader.scorecard)
+        forward = self.logits_and_targets
+        self.engine = Engine(self, parts, forward, device=self.device, loader=loader, backward=self._backward)
         self._n_waiting = 0
         if self._saved is not None and self.trainer.ckpt_path:  # not where only the weights were loaded
             self._restore(self.engine, self._saved)

@@ -13,6 +13,10 @@ from sparring.losses.delta import DEFAULT_DELTA, WarmupDelta
 from sparring.training.presets import RunParts, check_loss, resolve_speed
 
 
+def _setting(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass
 class Settings:
     """Settings of a run, next to those of its framework.
@@ -21,22 +25,14 @@ class Settings:
     AdaptiveAccumulation.
     """
 
-    loss: str | None = field(
-        default=None, metadata={"help": "name of a loss; default: as-softmax, or its multi-label form"}
-    )
-    delta: float | None = field(default=None, metadata={"help": f"δ of AS-Softmax (default {DEFAULT_DELTA})"})
-    delta_warmup: float = field(
-        default=0.0, metadata={"help": "share of the training in which δ is 1, plain softmax"}
-    )
-    speed: str = field(default="skip", metadata={"help": "off, skip (exact) or all (won samples rest, too)"})
-    skip: str | None = field(
-        default=None, metadata={"help": "off, micro, rows, two-pass or auto; overrides speed"}
-    )
-    rest: bool | None = field(default=None, metadata={"help": "whether won samples rest; overrides speed"})
-    accumulation: int | None = field(
-        default=None, metadata={"help": "AS-Speed: most batches of one optimizer step"}
-    )
-    lam: float = field(default=0.5, metadata={"help": "λ of AS-Speed"})
+    loss: str | None = _setting(None, "name of a loss; default: as-softmax, or its multi-label form")
+    delta: float | None = _setting(None, f"δ of AS-Softmax (default {DEFAULT_DELTA})")
+    delta_warmup: float = _setting(0.0, "share of the training in which δ is 1, plain softmax")
+    speed: str = _setting("skip", "off, skip (exact) or all (won samples rest, too)")
+    skip: str | None = _setting(None, "off, micro, rows, two-pass or auto; overrides speed")
+    rest: bool | None = _setting(None, "whether won samples rest; overrides speed")
+    accumulation: int | None = _setting(None, "AS-Speed: most batches of one optimizer step")
+    lam: float = _setting(0.5, "λ of AS-Speed")
 
     @classmethod
     def split(cls, keywords: dict[str, Any], base: Any = None) -> tuple[Settings, dict[str, Any]]:
@@ -47,7 +43,7 @@ class Settings:
         others = {name: value for name, value in keywords.items() if name not in names}
         return replace(defaults, **values), others
 
-    def resolve(self, model: nn.Module, n_samples: int = 1) -> RunParts:
+    def resolve(self, model: nn.Module, n_samples: int | None = None) -> RunParts:
         """The parts of a run. The loss is a copy, so that every run starts with a new δ schedule."""
         loss: Loss | str | None = self.loss
         if loss is None:

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
         return cls(data, torch.arange(len(first)))
 
     def select(self, samples: Tensor) -> Batch:
-        """The samples at the given positions."""
+        """The samples at these positions."""
         data = select_samples(self.data, samples, len(self.indices))
         return self._replace(data=data, indices=self.indices[samples])
 

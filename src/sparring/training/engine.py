@@ -19,14 +19,13 @@ from torch import Tensor, nn
 
 from sparring.backward.skipper import ForwardResult, Skipper, has_batch_norm
 from sparring.heads.linear import LinearLoss
-from sparring.losses import Loss
 from sparring.losses.delta import DeltaSchedule, delta_value
-from sparring.training.accumulation import AdaptiveAccumulation
+from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import Batch
+from sparring.training.presets import RunParts
 from sparring.training.record import Record
 from sparring.training.replicas import Replicas
 from sparring.training.sampler import RestingLoader
-from sparring.training.scorecard import Scorecard
 
 # of batches, their results, and the sums of losses and of row weights over all processes
 OnForward = Callable[[Sequence[Batch], Sequence[ForwardResult], float, float], None]
@@ -44,16 +43,16 @@ class WindowResult(NamedTuple):
 
 @dataclass
 class Engine:
-    """Runs windows: forward passes, backward passes of active samples, accumulation, scorecard and δ."""
+    """Runs windows: forward passes, backward passes of active samples, accumulation, scorecard and δ.
+
+    One engine serves one run: it resets the accumulation and the scorecard.
+    """
 
     model: nn.Module  # its parameters get the gradients
-    loss: Loss | LinearLoss  # a LinearLoss on a layer of the model takes features instead of logits
+    parts: RunParts
     forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]]  # logits and targets of a model and a batch
     _: KW_ONLY
-    skip: str  # mode of the Skipper
-    accumulation: AdaptiveAccumulation
     device: torch.device
-    scorecard: Scorecard | None = None  # notes results, so that samples can rest
     loader: RestingLoader | None = None  # loads samples that failed a check once more
     backward: Callable[[Tensor], Any] = Tensor.backward
     on_forward: OnForward | None = None  # called before the backward pass
@@ -61,8 +60,13 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.net = self.model  # forward is called with it: the model, or a wrapper of it
-        self.loss.to(self.device)
-        self.skipper = Skipper(self.model, self.skip)
+        self.loss = self.parts.loss.to(self.device)
+        self.accumulation = self.parts.accumulation or ConstantAccumulation()
+        self.accumulation.reset()
+        self.scorecard = self.parts.scorecard
+        if self.scorecard is not None:
+            self.scorecard.forget()
+        self.skipper = Skipper(self.model, self.parts.skip)
         self.replicas = Replicas(self.device)
         self.won_share = 0.0  # of the last window
         self.lost: list[int] = []  # samples that failed a check and have not been trained on yet

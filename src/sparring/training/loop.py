@@ -22,7 +22,6 @@ from sparring.losses import Loss
 from sparring.losses.checks import check_count
 from sparring.training import batches
 from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumulation
-from sparring.training.divergence import DivergenceError as DivergenceError
 from sparring.training.divergence import DivergenceMonitor
 from sparring.training.presets import Schedule, adamw, find_schedule, resolve_speed
 from sparring.training.record import Record, check_metrics
@@ -41,22 +40,15 @@ except ImportError as error:
 
 
 def train(model: nn.Module, loss: Loss | LinearLoss | str, data: Any, **settings: Any) -> Record:
-    """Train ``model`` on ``data``.
-
-    Args:
-        model, loss, data, settings: The fields of `Loop`.
+    """Train ``model`` on ``data``. The arguments are the fields of `Loop`.
 
     Returns:
         The record of the run: epochs, evaluations and totals.
 
     Raises:
-        ValueError: For a setting out of its range.
-        TypeError: For a loss of another library.
+        ValueError, TypeError: For a setting out of its range or of another type.
         DivergenceError: If a loss, a gradient or a weight becomes NaN or infinite.
         ResumeError: If ``folder`` holds a checkpoint of another run.
-
-    Example:
-        ``train(model, "as-softmax", dataset, batch_size=16, epochs=5, lr=1e-3, speed="all")``
     """
     return Loop(model, loss, data, **settings).run()
 
@@ -80,22 +72,18 @@ class Loop:
     """
 
     model: nn.Module
-    loss: (
-        Loss | LinearLoss | str
-    )  # or its name; a LinearLoss on a layer of the model takes features from forward
+    loss: Loss | LinearLoss | str  # or its name; a LinearLoss takes features from forward instead of logits
     data: Any  # a map-style data set; samples are dicts with "labels", or tuples that end in the target
     _: KW_ONLY
     batch_size: int = 32  # on each process
     epochs: int = 3
-    optimizer: Optimizer | None = None  # AdamW with lr
+    optimizer: Optimizer | None = None  # None: AdamW with lr
     lr: float = 5e-5
     schedule: Schedule | str = "linear"  # or cosine, constant
     accumulation: AdaptiveAccumulation | int = 1  # an int is a fixed number of batches for each step
     speed: str = "skip"  # a preset: off, skip or all
-    skip: str | None = None  # mode of the Skipper: off, micro, rows, two-pass or auto; default: as speed says
-    scorecard: Scorecard | bool | None = (
-        None  # lets samples rest; True: default settings; None: as speed says
-    )
+    skip: str | None = None  # mode of the Skipper: off, micro, rows, two-pass or auto; None: as speed says
+    scorecard: Scorecard | bool | None = None  # lets samples rest; True: with defaults; None: as speed says
     lengths: Sequence[int] | None = None  # of the samples, to batch those of similar length
     forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = batches.forward
     collate: Callable[[list[Any]], Any] | None = None
@@ -103,24 +91,18 @@ class Loop:
     max_grad_norm: float | None = 1.0
     on_divergence: str = "raise"  # for NaN or infinite numbers: raise a DivergenceError, warn once, or ignore
     evaluate: Callable[[nn.Module], dict[str, float] | float] | None = None
-    eval_every: int | None = (
-        None  # planned batches; None: after every epoch. The end of the run is always evaluated
-    )
+    eval_every: int | None = None  # planned batches; None: after every epoch. The end is always evaluated
     metric: str | None = None  # of those that evaluate returns; None: the first
     greater_is_better: bool = True
     patience: int | None = None  # evaluations without a better metric before the run stops
     load_best: bool = False  # end with the weights of the best evaluation
     folder: str | Path | None = None  # for checkpoints
     save_every: int | None = None  # planned batches; None: after every epoch
-    save_seconds: float | None = None  # also save after this time; one process only, at most 1/20 of the time
-    resume: bool | str = (
-        True  # from the checkpoint in folder; "anyway": although settings or data have changed
-    )
+    save_seconds: float | None = None  # also save after this time; on one process, at most 1/20 of the time
+    resume: bool | str = True  # from the checkpoint in folder; "anyway": although settings or data changed
     seed: int = 0
     log: Callable[[dict[str, Any]], None] | None = None  # is called with every entry of the record
-    log_step: Callable[[dict[str, Any]], None] | None = (
-        None  # after every optimizer step; samples of this process
-    )
+    log_step: Callable[[dict[str, Any]], None] | None = None  # is called after every optimizer step
     progress: bool | None = None  # a progress bar; None: on a terminal
     accelerator: Any = None  # an Accelerator
 
@@ -131,7 +113,9 @@ class Loop:
         if self.resume not in (True, False, resume.ANYWAY):
             raise ValueError(f'resume must be True, False or "{resume.ANYWAY}", got {self.resume!r}')
         n_samples = len(Indexed(self.data))
-        fixed = isinstance(self.accumulation, int)
+        accumulation = self.accumulation
+        if isinstance(accumulation, int):
+            accumulation = ConstantAccumulation(accumulation)
         self.parts = resolve_speed(
             self.model,
             n_samples,
@@ -140,18 +124,15 @@ class Loop:
             skip=self.skip,
             rest=Scorecard(n_samples) if self.scorecard is True else self.scorecard,
             check=False if self.scorecard is False else None,
-            accumulation=ConstantAccumulation(self.accumulation) if fixed else self.accumulation,  # type: ignore[arg-type]
+            accumulation=accumulation,
         )
-        self.skip = self.parts.skip
-        self.objective = self.parts.loss
-        self.scorecard = self.parts.scorecard
+        self.objective, self.skip, self.scorecard, _ = self.parts
         self.make_schedule = find_schedule(self.schedule)
         self.accelerator = self.accelerator or Accelerator()
         check_accelerator(self.accelerator)
         self.device = self.accelerator.device
         self.replicas = Replicas(self.device)
-        card = self.scorecard or Scorecard(n_samples, max_rest=0)
-        card.check_for(n_samples, self.model)
+        card = self.parts.scorecard or Scorecard(n_samples, max_rest=0)
         loading = {"num_workers": self.workers}
         self.loader = RestingLoader(
             self.data, card, self.batch_size, self.collate, self.lengths, seed=self.seed, loading=loading
@@ -166,15 +147,11 @@ class Loop:
         """Save and raise KeyboardInterrupt at the end of the window. For signal handlers, on one process."""
         self.stopping = True
 
-    # ------------------------------------------------------------ the run
-
     def run(self) -> Record:
         """Run from the beginning, or from the checkpoint in ``folder``."""
         self._prepare()
         visible = self.progress if self.progress is not None else sys.stderr.isatty()
-        self.bar = tqdm(
-            total=self.total_steps, initial=self.n_done, disable=not visible, desc="training", unit="batch"
-        )
+        self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=not visible, desc="training")
         try:
             while not self.record.done:
                 self._run_epoch()
@@ -189,21 +166,14 @@ class Loop:
 
     def _prepare(self) -> None:
         set_seed((self.seed + self.replicas.rank) % 2**32)  # NumPy accepts no larger seed
-        parts = self.parts
-        assert parts.accumulation is not None
-        self.sampler.scorecard.forget()
-        parts.accumulation.reset()
         self.monitor.reset()
         self.net = self.accelerator.prepare_model(self.model, evaluation_mode=True)
         self.engine = Engine(
             self.model,
-            parts.loss,
+            self.parts,
             self.forward,
-            skip=parts.skip,
-            accumulation=parts.accumulation,
-            scorecard=parts.scorecard,
-            loader=self.loader,
             device=self.device,
+            loader=self.loader,
             backward=self.accelerator.backward,
             on_forward=self.monitor.check_batch,
             record=self.record,
@@ -231,12 +201,10 @@ class Loop:
             if self.engine.accumulation.should_step:
                 self._step(self.sampler.progress(self.loader.position - 1))
             self.record.add_time()
-            self._pause()
+            if not self.engine.accumulation.n_micro and not self.loader.finished:
+                self._pause()
             if self.record.done:
                 return
-        self._end_epoch()
-
-    def _end_epoch(self) -> None:
         self.engine.finish_epoch()
         n_done = (self.sampler.epoch + 1) * self.sampler.n_planned
         if self.engine.accumulation.n_micro:
@@ -245,15 +213,7 @@ class Loop:
         self._follow(n_done)
         self.record.add_time()
         self._end_record()
-        last = self.sampler.epoch + 1 >= self.epochs
-        if self.evaluate is not None and (last or self.eval_every is None or self._crossed(self.eval_every)):
-            self._evaluate()
-        self.record.done = self.record.done or last
-        if self.record.done or self.stopping or self.save_every is None or self._crossed(self.save_every):
-            self._save()
-        if self.stopping and not self.record.done:
-            raise KeyboardInterrupt
-        self.n_paused = self.n_done
+        self._pause(end=True)
 
     def _step(self, n_done: int) -> None:
         """The optimizer step of a window, after which ``n_done`` planned batches are done."""
@@ -279,21 +239,20 @@ class Loop:
         self.bar.update(n_steps)
         self.n_done = n_done
 
-    # ------------------------------------------------------------ between windows
-
-    def _pause(self) -> None:
-        """Evaluate and save between two windows, when it is time."""
-        if self.engine.accumulation.n_micro or self.loader.finished:
-            return
-        if self.evaluate is not None and self._crossed(self.eval_every):
+    def _pause(self, end: bool = False) -> None:
+        """Evaluate and save when it is time, between two windows or at the end of an epoch."""
+        last = end and self.sampler.epoch + 1 >= self.epochs
+        due = last or self._crossed(self.eval_every) or (end and self.eval_every is None)
+        if self.evaluate is not None and due:
             self._evaluate()
-        if self.record.done:
+        if self.record.done and not end:
             self._end_record()
+        self.record.done = self.record.done or last
         timed = self.save_seconds is not None and self.replicas.size == 1
-        overdue = timed and time.perf_counter() >= self.save_due
-        if self.record.done or self.stopping or overdue or self._crossed(self.save_every):
+        due = self._crossed(self.save_every) or (end and self.save_every is None)
+        if due or self.record.done or self.stopping or (timed and time.perf_counter() >= self.save_due):
             self._save()
-        if self.stopping:
+        if self.stopping and not self.record.done:
             raise KeyboardInterrupt
         self.n_paused = self.n_done
         self.record.start_clock()
@@ -331,9 +290,9 @@ class Loop:
 
     def _end_record(self) -> None:
         """Close the record of the epoch so far, over all processes."""
-        facts = {"delta": self.engine.delta, "accumulation": self.engine.accumulation.steps}
-        lr = self.lr_schedule.get_last_lr()[0]
-        self._log(self.record.end_epoch(self.replicas.sum, **facts, lr=lr))
+        steps, lr = self.engine.accumulation.steps, self.lr_schedule.get_last_lr()[0]
+        facts = {"delta": self.engine.delta, "accumulation": steps, "lr": lr}
+        self._log(self.record.end_epoch(self.replicas.sum, **facts))
 
     def _log(self, entry: dict[str, Any]) -> None:
         if self.log is not None and self.replicas.rank == 0:

@@ -61,7 +61,7 @@ class RunParts(NamedTuple):
 
 def resolve_speed(
     model: nn.Module,
-    n_samples: int,
+    n_samples: int | None,
     *,
     loss: Loss | LinearLoss | str,
     speed: str = "skip",
@@ -75,6 +75,7 @@ def resolve_speed(
     """Combine a speed preset with the user's settings, which come first.
 
     ``rest`` may be a scorecard. ``accumulation`` may be the most batches of one optimizer step.
+    ``n_samples`` is None where the data set is not known yet.
 
     >>> parts = resolve_speed(nn.Linear(4, 2), 100, loss="as-softmax", speed="all", max_rest=1)
     >>> parts.skip, parts.scorecard.max_rest, parts.loss.delta.value, parts.accumulation
@@ -96,10 +97,11 @@ def resolve_speed(
         check = preset.check and not has_batch_norm(model) if check is None else check
         if max_rest is not None and not rest:
             raise ValueError(f'max_rest={max_rest}, but no sample rests; use rest=True or speed="all"')
-        if rest and max_rest is None:
-            scorecard = Scorecard(n_samples, check=check, narrow=preset.narrow)
-        elif rest or check:
-            scorecard = Scorecard(n_samples, check=check, narrow=preset.narrow, max_rest=max_rest or 0)
+        if rest or check:
+            most = {} if rest and max_rest is None else {"max_rest": max_rest or 0}
+            scorecard = Scorecard(n_samples or 1, check=check, narrow=preset.narrow, **most)
+    if scorecard is not None and n_samples is not None:
+        scorecard.check_for(n_samples, model)
     return RunParts(loss, skip or preset.skip, scorecard, accumulation)
 
 
