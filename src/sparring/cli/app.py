@@ -258,9 +258,9 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    from sparring.lab.report.report import make
+    from sparring.lab.report.build import build_report
 
-    made = make([Path(run) for run in options.runs], Path(options.output), options.title)
+    made = build_report([Path(run) for run in options.runs], Path(options.output), options.title)
     _print_json(made) if options.json else print(
         f"{made['report']}: {made['n_runs']} run(s), {made['bytes'] / 1e6:.1f} MB"
     )

@@ -21,7 +21,7 @@ def test_softmax_comes_first_and_seeds_belong_together(digits: Path) -> None:
 def test_rows_are_those_of_compare(digits: Path) -> None:
     found = section(digits)
     summaries = [summary for each in found.contestants for summary in each.summaries.values()]
-    assert gather.rows(found) == rows_of(summaries, "accuracy")
+    assert found.rows() == rows_of(summaries, "accuracy")
 
 
 def test_a_control_with_the_config_of_softmax_is_a_contestant_of_its_own(

@@ -14,7 +14,7 @@ import pytest
 from sparring.cli.app import main
 from sparring.lab.errors import UserError
 from sparring.lab.report.blocks import blocks
-from sparring.lab.report.report import collect, make
+from sparring.lab.report.build import build_report, collect
 from tests.lab.conftest import ATTACK, KINDS, section
 
 MOST_BYTES = 8_000_000
@@ -43,7 +43,7 @@ def test_every_kind_has_its_blocks(kind: str, kinds: Path) -> None:
 
 
 def test_the_page_is_whole_small_and_asks_nobody(digits: Path, kinds: Path, tmp_path: Path) -> None:
-    made = make([digits, kinds], tmp_path / "page" / "report.html", "Mine & yours")
+    made = build_report([digits, kinds], tmp_path / "page" / "report.html", "Mine & yours")
     text = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
     assert made["bytes"] < MOST_BYTES
     specs = json.loads(re.findall(r'id="specs">(.*?)</script>', text, re.S)[0])
@@ -62,7 +62,7 @@ def test_the_page_is_whole_small_and_asks_nobody(digits: Path, kinds: Path, tmp_
 
 
 def test_texts_are_text(hostile: Path, tmp_path: Path) -> None:
-    make([hostile], tmp_path / "report.html", "</title><script>1</script>")
+    build_report([hostile], tmp_path / "report.html", "</title><script>1</script>")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<img src=x" not in text
     assert "&lt;img src=x" in text  # among the hardest
@@ -83,7 +83,7 @@ def test_runs_that_were_not_tested_are_compared_on_dev(digits: Path, tmp_path: P
     for path in (tmp_path / "runs").rglob("summary.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "test": None}))
         (path.parent / "predictions.jsonl").unlink()
-    found = make([tmp_path / "runs"], tmp_path / "report.html")["tasks"][0]
+    found = build_report([tmp_path / "runs"], tmp_path / "report.html")["tasks"][0]
     assert (found["part"], found["hardest"], found["classes"]) == ("dev", [], [])
     assert found["significance"][0]["difference"] is not None
     assert found["significance"][0]["p_samples"] is None
@@ -114,7 +114,7 @@ def test_a_run_under_way_is_left_out_and_said(
     shutil.copytree(digits, tmp_path / "runs")
     for path in (tmp_path / "runs").rglob("seed-2/summary.json"):
         path.unlink()
-    assert make([tmp_path / "runs"], tmp_path / "report.html")["n_unfinished"] == 3
+    assert build_report([tmp_path / "runs"], tmp_path / "report.html")["n_unfinished"] == 3
     assert "6 runs of 1 task; 3 not finished and left out" in (tmp_path / "report.html").read_text(
         encoding="utf-8"
     )
@@ -137,7 +137,7 @@ def test_mistakes_are_named(there: bool, output: str, message: str, tmp_path: Pa
     if there:
         (tmp_path / "runs").mkdir()
     with pytest.raises(UserError, match=message):
-        make([tmp_path / "runs"], tmp_path / output)
+        build_report([tmp_path / "runs"], tmp_path / output)
     assert not (tmp_path / "r.html").exists()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from sparring.lab.report.report import make
+from sparring.lab.report.build import build_report
 
 FLAGS = [
     "--no-sandbox",
@@ -36,7 +36,7 @@ SIZES = """marks => Object.fromEntries([...document.querySelectorAll(".chart")].
 @pytest.fixture(scope="module")
 def report(digits: Path, kinds: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
-    make([digits, kinds, hostile], path)
+    build_report([digits, kinds, hostile], path)
     return path
 
 

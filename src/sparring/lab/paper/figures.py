@@ -189,8 +189,7 @@ class SettingFigure(Figure):
             drawn[task] = charts.against(
                 self._points(results, task),
                 *("setting", "value", "task"),
-                low="low",
-                high="high",
+                whiskers=True,
                 references={name: level["mean"] for name, level in levels.items() if level},
                 title=task,
                 x_title=self.x_title,
