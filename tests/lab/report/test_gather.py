@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
 
 from sparring.lab.report import gather
+from sparring.lab.runs import config
 from sparring.lab.runs.compare import rows_of
 from tests.lab.conftest import section
 
@@ -16,6 +18,12 @@ def test_softmax_comes_first_and_seeds_belong_together(digits: Path) -> None:
     assert found.names == ["softmax", "as-softmax delta=0.1", "as-softmax delta=0.3"]
     assert [list(each.runs) for each in found.contestants] == [[0, 1, 2]] * 3
     assert (found.metric, found.part) == ("accuracy", "test")
+
+
+def test_settings_that_tell_contestants_apart_are_those_that_change_a_result() -> None:
+    names = [field.name for field in dataclasses.fields(config.Config)]
+    assert [name for name in names if name not in gather.INCIDENTAL] == list(config.IDENTITY)
+    assert gather.LOSS_SETTINGS == config.LOSS_SETTINGS
 
 
 def test_rows_are_those_of_compare(digits: Path) -> None:

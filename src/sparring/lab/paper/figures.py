@@ -258,7 +258,7 @@ MARGINS = MarginFigure(
     ),
     curves=("margins",),
 )
-LOGIT_MARGIN = SettingFigure(
+MARGIN = SettingFigure(
     "Figure 5: a margin between logits instead of probabilities, quality on test in percent",
     (
         f"the paper: with a margin above {published.SOFTMAX_FROM_MARGIN} the variant is softmax; "

@@ -17,23 +17,14 @@ SYMBOLS = {"delta": "δ", "tau": "τ", "epsilon": "ε"}
 
 @dataclass
 class Block:
-    """A part of the page.
-
-    Args:
-        title: The heading.
-        note: A paragraph of explanation.
-        charts: Charts by caption.
-        tables: Tables, shown above the note.
-        folded: Whether the tables are hidden behind a line to click.
-        play: The slider that a button moves.
-    """
+    """A part of the page under a heading."""
 
     title: str
     note: str = ""
-    charts: dict[str, Any] = field(default_factory=dict)
+    charts: dict[str, Any] = field(default_factory=dict)  # by caption
     tables: list[Table] = field(default_factory=list)
-    folded: bool = False
-    play: str = ""
+    folded: bool = False  # whether the tables are hidden behind a line to click
+    play: str = ""  # the slider that a button moves
 
 
 def blocks(facts: Facts) -> list[Block]:

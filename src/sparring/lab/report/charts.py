@@ -81,9 +81,8 @@ def scatter(
     """A point for each row. ``r``: correlations for the legend; ``fit``: a straight line for each colour."""
     look = Look(**options)
     names = look.order or names_of(rows, colour)
-    labels = dict(zip(names, names, strict=True))
-    if r is not None:
-        labels = {name: f"{name}, r = {number(r.get(name)).text.replace('-', '−')}" for name in names}
+    correlation = {name: number(value).text.replace("-", "−") for name, value in (r or {}).items()}
+    labels = {name: name if r is None else f"{name}, r = {correlation.get(name, '–')}" for name in names}
     rows = [{**row, colour: labels[row[colour]]} for row in rows]
     selection = alt.selection_point(fields=[colour], bind="legend")
     base = _base(rows).encode(
@@ -196,9 +195,7 @@ def gains(rows: Rows, x: str, y: str, choose: str = "contestant", **options: Any
 
 
 def bins(counts: Sequence[float], **labels: Any) -> list[dict[str, Any]]:
-    """Rows of `histogram` for counts of margins in equal bins from -1 to 1.
-
-    Shares in percent stand at the left edges, and 0 at the right end.
+    """Rows of `histogram`: shares in percent at the left edges of equal bins from -1 to 1, and 0 at the end.
 
     >>> bins([1, 3], epoch=2)  # doctest: +NORMALIZE_WHITESPACE
     [{'epoch': 2, 'margin': -1.0, 'share': 25.0}, {'epoch': 2, 'margin': 0.0, 'share': 75.0},
@@ -242,9 +239,8 @@ def _axis(channel: Any, field: str, title: str | None, *, zero: bool | None = No
         zero = False
     if zero is not None:
         options.setdefault("scale", alt.Scale(zero=zero))
-    return channel(
-        field=field, type="quantitative", title=_words(field) if title is None else title, **options
-    )
+    title = _words(field) if title is None else title
+    return channel(field=field, type="quantitative", title=title, **options)
 
 
 def _colour(

@@ -99,11 +99,7 @@ def points(contestant: Contestant, metric: str, most: int = MOST_POINTS // 2) ->
     lines = [line for run in contestant.runs.values() for line in run.lines("evaluations")]
     lines = [line for line in lines if line.get("loss") is not None and line.get(metric) is not None]
     return [
-        {
-            "contestant": contestant.name,
-            "loss": rounded(line["loss"]),
-            "figure": rounded(100 * line[metric]),
-        }
+        {"contestant": contestant.name, "loss": rounded(line["loss"]), "figure": rounded(100 * line[metric])}
         for line in lines[:: max(1, -(-len(lines) // most))]
     ]
 
