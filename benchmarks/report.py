@@ -1,4 +1,4 @@
-"""What every benchmark says of itself, and how its result file is written."""
+"""What the benchmarks share: provenance, peak memory, and result files."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ ROOT = Path(__file__).parents[1]
 
 
 def provenance(script: str, argv: list[str], threads: int) -> dict[str, Any]:
+    """The command, commit, seed, machine and versions of a benchmark."""
+
     def git(*args: str) -> str:
         return subprocess.run(
             ["git", *args], capture_output=True, text=True, cwd=ROOT, check=False
         ).stdout.strip()
 
+    capability = torch.backends.cpu.get_cpu_capability()
     return {
         "command": " ".join(["python", f"benchmarks/{Path(script).name}", *argv]),
         "commit": git("rev-parse", "--short", "HEAD")
         + ("+changes" if git("status", "--porcelain", "--", "src", "benchmarks") else ""),
         "seed": 0,
-        "machine": f"{os.cpu_count()} cores ({platform.machine()}), {threads} threads, {torch.backends.cpu.get_cpu_capability()}",
+        "machine": f"{os.cpu_count()} cores ({platform.machine()}), {threads} threads, {capability}",
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -40,7 +43,7 @@ def provenance(script: str, argv: list[str], threads: int) -> dict[str, Any]:
 
 
 def peak_memory(step: Callable[[], object]) -> int:
-    """Most bytes alive at once over what was there before, from the profiler's record of allocations."""
+    """The most bytes allocated at once by a step, from the profiler's record of allocations."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         step()
     assert record.profiler is not None

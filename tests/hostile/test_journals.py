@@ -19,7 +19,7 @@ from sparring.lab.errors import UserError
 from sparring.lab.paper.results_page import write_page
 from sparring.lab.paper.study_records import Results, read_results, record, write_results
 from sparring.lab.report import gather
-from sparring.lab.report.report import collect
+from sparring.lab.report.build import collect
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.jobs import remove
 from sparring.lab.runs.plan import open_task, plan

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from sparring.cli.terminal import print_json
-from sparring.lab.report.report import make
+from sparring.lab.report.build import build_report
 
 EXAMPLES = """  sparring report runs/languages
   sparring report runs/sst5 runs/clinc_oos -o results.html --title "Two tasks, three seeds" --json"""
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    facts = make([Path(run) for run in options.runs], Path(options.output), options.title)
+    facts = build_report([Path(run) for run in options.runs], Path(options.output), options.title)
     if options.json:
         print_json(facts)
     else:

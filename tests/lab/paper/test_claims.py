@@ -61,8 +61,7 @@ def test_to_be_first_is_not_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [((20.1, 20.3, 20.2), YES), ((26.0, 26.5, 27.0), NO), ((19.0, 21.0, 23.0), OPEN)],
+    ("seconds", "expected"), [((20.1, 20.3, 20.2), YES), ((26.0, 26.5, 27.0), NO), ((19.0, 21.0, 23.0), OPEN)]
 )
 def test_about_as_long(seconds: tuple[float, ...], expected: str) -> None:
     (finding,) = findings(of("table3", timed("Softmax", 20, 20, 20), timed("AS-Softmax", *seconds)))
@@ -97,8 +96,7 @@ def test_the_best_margin_is_the_rival() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gaps", "expected"),
-    [((-0.02, 0.02), [YES, YES]), ((0.02, -0.02), [NO, NO]), ((0.0, 0.0), [OPEN, OPEN])],
+    ("gaps", "expected"), [((-0.02, 0.02), [YES, YES]), ((0.02, -0.02), [NO, NO]), ((0.0, 0.0), [OPEN, OPEN])]
 )
 def test_sparse_softmax_from_scratch_and_pre_trained(gaps: tuple[float, float], expected: list[str]) -> None:
     assert [finding.outcome for finding in claims.findings(images(*gaps))] == expected

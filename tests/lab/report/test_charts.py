@@ -30,10 +30,10 @@ MARGINS = [
     for row in charts.bins([1, look], contestant=name, evaluation=look)
 ]
 MADE = {
-    "lines": lambda **look: charts.lines(ROWS, "epoch", "value", low="low", high="high", **look),
+    "lines": lambda **look: charts.lines(ROWS, "epoch", "value", band=True, **look),
     "scatter": lambda **look: charts.scatter(ROWS, "epoch", "value", r={"softmax": -0.98}, fit=True, **look),
     "against": lambda **look: charts.against(
-        ROWS, "epoch", "value", low="low", high="high", references={"softmax": 12.0}, **look
+        ROWS, "epoch", "value", whiskers=True, references={"softmax": 12.0}, **look
     ),
     "histogram": lambda **look: charts.histogram(
         MARGINS, "margin", "share", step="evaluation", rules=[0], **look
@@ -136,8 +136,8 @@ def test_a_menu_only_where_there_is_a_choice() -> None:
 
 
 def test_bins_add_up() -> None:
-    rows = charts.bins([2, 0, 6], 0, 3)
-    assert [(row["margin"], row["share"]) for row in rows] == [(0, 25), (1, 0), (2, 75), (3, 0)]
+    rows = charts.bins([2, 0, 6, 0])
+    assert [(row["margin"], row["share"]) for row in rows] == [(-1, 25), (-0.5, 0), (0, 75), (0.5, 0), (1, 0)]
     assert [row["share"] for row in charts.bins([0, 0])] == [0, 0, 0]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparring.lab.report import curves
-from sparring.lab.report.report import collect
+from sparring.lab.report.build import collect
 from tests.lab.conftest import section
 
 
@@ -71,7 +71,7 @@ def test_margins_add_up_at_every_look(facts: dict[str, Any]) -> None:
 
 
 def test_looks_are_thinned_alike_for_all(digits: Path) -> None:
-    looks = curves.chosen(range(1, 7), 3)
+    looks = curves.thinned(6, 3)
     rows = [row for each in section(digits).contestants for row in curves.margins(each, looks)]
     assert {(row["contestant"], row["evaluation"]) for row in rows} == {
         (name, i) for name in section(digits).names for i in (1, 2, 3)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
 
 from sparring.lab.report import gather
+from sparring.lab.runs import config
 from sparring.lab.runs.compare import rows_of
 from tests.lab.conftest import section
 
@@ -18,10 +20,16 @@ def test_softmax_comes_first_and_seeds_belong_together(digits: Path) -> None:
     assert (found.metric, found.part) == ("accuracy", "test")
 
 
+def test_settings_that_tell_contestants_apart_are_those_that_change_a_result() -> None:
+    names = [field.name for field in dataclasses.fields(config.Config)]
+    assert [name for name in names if name not in gather.INCIDENTAL] == list(config.IDENTITY)
+    assert gather.LOSS_SETTINGS == config.LOSS_SETTINGS
+
+
 def test_rows_are_those_of_compare(digits: Path) -> None:
     found = section(digits)
     summaries = [summary for each in found.contestants for summary in each.summaries.values()]
-    assert gather.rows(found) == rows_of(summaries, "accuracy")
+    assert found.rows() == rows_of(summaries, "accuracy")
 
 
 def test_a_control_with_the_config_of_softmax_is_a_contestant_of_its_own(

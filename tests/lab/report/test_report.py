@@ -14,7 +14,7 @@ import pytest
 from sparring.cli.app import main
 from sparring.lab.errors import UserError
 from sparring.lab.report.blocks import blocks
-from sparring.lab.report.report import collect, make
+from sparring.lab.report.build import build_report, collect
 from tests.lab.conftest import ATTACK, KINDS, section
 
 MOST_BYTES = 8_000_000
@@ -43,7 +43,7 @@ def test_every_kind_has_its_blocks(kind: str, kinds: Path) -> None:
 
 
 def test_the_page_is_whole_small_and_asks_nobody(digits: Path, kinds: Path, tmp_path: Path) -> None:
-    made = make([digits, kinds], tmp_path / "page" / "report.html", "Mine & yours")
+    made = build_report([digits, kinds], tmp_path / "page" / "report.html", "Mine & yours")
     text = (tmp_path / "page" / "report.html").read_text(encoding="utf-8")
     assert made["bytes"] < MOST_BYTES
     specs = json.loads(re.findall(r'id="specs">(.*?)</script>', text, re.S)[0])
@@ -62,7 +62,7 @@ def test_the_page_is_whole_small_and_asks_nobody(digits: Path, kinds: Path, tmp_
 
 
 def test_texts_are_text(hostile: Path, tmp_path: Path) -> None:
-    make([hostile], tmp_path / "report.html", "</title><script>1</script>")
+    build_report([hostile], tmp_path / "report.html", "</title><script>1</script>")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<img src=x" not in text
     assert "&lt;img src=x" in text  # among the hardest
@@ -83,7 +83,7 @@ def test_runs_that_were_not_tested_are_compared_on_dev(digits: Path, tmp_path: P
     for path in (tmp_path / "runs").rglob("summary.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "test": None}))
         (path.parent / "predictions.jsonl").unlink()
-    found = make([tmp_path / "runs"], tmp_path / "report.html")["tasks"][0]
+    found = build_report([tmp_path / "runs"], tmp_path / "report.html")["tasks"][0]
     assert (found["part"], found["hardest"], found["classes"]) == ("dev", [], [])
     assert found["significance"][0]["difference"] is not None
     assert found["significance"][0]["p_samples"] is None
@@ -114,15 +114,14 @@ def test_a_run_under_way_is_left_out_and_said(
     shutil.copytree(digits, tmp_path / "runs")
     for path in (tmp_path / "runs").rglob("seed-2/summary.json"):
         path.unlink()
-    assert make([tmp_path / "runs"], tmp_path / "report.html")["n_unfinished"] == 3
+    assert build_report([tmp_path / "runs"], tmp_path / "report.html")["n_unfinished"] == 3
     assert "6 runs of 1 task; 3 not finished and left out" in (tmp_path / "report.html").read_text(
         encoding="utf-8"
     )
     for path in (tmp_path / "runs").rglob("summary.json"):
         path.unlink()
     assert main(["report", str(tmp_path / "runs")]) == 1
-    expected = f"sparring: {tmp_path / 'runs'}: no finished run in there (9 under way: the command that began a run finishes it)\n"
-    assert capsys.readouterr().err == expected
+    assert "no finished run in there (9 under way" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -137,7 +136,7 @@ def test_mistakes_are_named(there: bool, output: str, message: str, tmp_path: Pa
     if there:
         (tmp_path / "runs").mkdir()
     with pytest.raises(UserError, match=message):
-        make([tmp_path / "runs"], tmp_path / output)
+        build_report([tmp_path / "runs"], tmp_path / output)
     assert not (tmp_path / "r.html").exists()
 
 
@@ -147,8 +146,7 @@ def test_without_altair_the_extra_is_named(
     for name in [
         name
         for name in sys.modules
-        if name.startswith("sparring.lab.")
-        and name.split(".")[-1] in ("charts", "curves", "blocks", "report")
+        if name.startswith("sparring.lab.") and name.split(".")[-1] in ("charts", "curves", "blocks", "build")
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "altair", None)
@@ -156,12 +154,15 @@ def test_without_altair_the_extra_is_named(
     assert capsys.readouterr().err == "sparring: charts need altair: pip install 'sparring[report]'\n"
 
 
-def test_no_network_is_built_for_a_report(digits: Path, tmp_path: Path) -> None:
-    code = "import sys; from sparring.cli import main; main(sys.argv[1:]); print({'transformers', 'accelerate', 'sklearn'} & {*sys.modules})"
-    found = subprocess.run(
-        [sys.executable, "-c", code, "report", str(digits), "-o", str(tmp_path / "r.html")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found.stdout.splitlines()[-1] == "set()"
+def test_a_report_imports_no_training(digits: Path, tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from sparring.lab.report.build import build_report
+build_report([Path(sys.argv[1])], Path(sys.argv[2]))
+heavy = {"transformers", "accelerate", "sklearn", "sparring.training.loop", "sparring.lab.runs.config"}
+print(heavy & {*sys.modules})
+"""
+    command = [sys.executable, "-c", code, str(digits), str(tmp_path / "r.html")]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == "set()"

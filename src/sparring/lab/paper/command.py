@@ -22,18 +22,7 @@ from sparring.lab.table import Table, console
 
 
 def paper(options: Any, flags: dict[str, Any]) -> Any:
-    """Run the command.
-
-    Args:
-        options: The parsed options of the command.
-        flags: Settings of the runs, by name.
-
-    Returns:
-        What to print as JSON if ``options.json``; else None, and everything is printed.
-
-    Raises:
-        UserError: A mistake that the message names.
-    """
+    """Run the command, with ``flags`` for its runs. Returns what to print as JSON, if ``options.json``."""
     if not options.study:
         return _print_list()
     setup_tables = {normal_name([name]): name for name in SETUP_TABLES}

@@ -189,8 +189,7 @@ class SettingFigure(Figure):
             drawn[task] = charts.against(
                 self._points(results, task),
                 *("setting", "value", "task"),
-                low="low",
-                high="high",
+                whiskers=True,
                 references={name: level["mean"] for name, level in levels.items() if level},
                 title=task,
                 x_title=self.x_title,
@@ -259,7 +258,7 @@ MARGINS = MarginFigure(
     ),
     curves=("margins",),
 )
-LOGIT_MARGIN = SettingFigure(
+MARGIN = SettingFigure(
     "Figure 5: a margin between logits instead of probabilities, quality on test in percent",
     (
         f"the paper: with a margin above {published.SOFTMAX_FROM_MARGIN} the variant is softmax; "

@@ -14,25 +14,15 @@ from sparring.lab.task import Task
 
 @dataclass(frozen=True)
 class Method:
-    """A method of the papers' tables. Two methods are equal if their names are.
+    """A method of the papers' tables, equal to another one of the same name."""
 
-    Args:
-        name: The name as the papers print it. Records of runs keep it.
-        loss: The loss for samples with one label; multi-label tasks use its multi-label form.
-        defaults: Settings for tasks that Table 6 does not have.
-        extends: A method whose settings come before this one's.
-        fixed: Settings that are the same on every task.
-        point: The setting that a figure varies, and its value.
-        left_out: Tasks on which the method is not run.
-    """
-
-    name: str
-    loss: str = field(compare=False)
-    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    extends: Method | None = field(default=None, compare=False)
-    fixed: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    point: tuple[str, float] | None = field(default=None, compare=False)
-    left_out: tuple[str, ...] = field(default=(), compare=False)
+    name: str  # as the papers print it; records of runs keep it
+    loss: str = field(compare=False)  # for one label; multi-label tasks use its multi-label form
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)  # for tasks not in Table 6
+    extends: Method | None = field(default=None, compare=False)  # its settings come before this one's
+    fixed: Mapping[str, Any] = field(default_factory=dict, compare=False)  # the same on every task
+    point: tuple[str, float] | None = field(default=None, compare=False)  # what a figure varies, its value
+    left_out: tuple[str, ...] = field(default=(), compare=False)  # tasks on which it is not run
 
     def printed(self, form: str = "") -> str:
         """The name in tables and records; ``form`` names a variant of a study's settings.
@@ -68,9 +58,8 @@ class Method:
 
     def at(self, setting: str, value: float) -> Method:
         """The same method with another value of a setting, such as ``k=10``."""
-        return Method(
-            f"{setting}={value:g}", self.loss, extends=self, fixed={setting: value}, point=(setting, value)
-        )
+        name = f"{setting}={value:g}"
+        return Method(name, self.loss, extends=self, fixed={setting: value}, point=(setting, value))
 
 
 SOFTMAX = Method("Softmax", "softmax")
@@ -81,13 +70,8 @@ ENTMAX = Method("Entmax", "entmax15")
 LABEL_SMOOTHING = Method("Label-Smoothing", "label-smoothing", {"epsilon": 0.1})
 AM_SOFTMAX = Method("AM-Softmax", "am-softmax", {"scale": 5.0, "margin": 0.3})
 AS_SOFTMAX = Method("AS-Softmax", "as-softmax", {"delta": 0.3, "warmup": 0.0})
-AS_SPEED = Method(
-    "AS-Speed",
-    "as-softmax",
-    {"lam": 0.5, "max_steps": 2},
-    extends=AS_SOFTMAX,
-    fixed={"accumulation": "adaptive"},
-)
+_SPEED = {"lam": 0.5, "max_steps": 2}
+AS_SPEED = Method("AS-Speed", "as-softmax", _SPEED, AS_SOFTMAX, {"accumulation": "adaptive"})
 SPEED_ALL = Method(  # beyond the papers, and without the warm-up, in which no sample is won
     "AS-Softmax, --speed all",
     "as-softmax",
@@ -105,13 +89,8 @@ DELTA_POINTS = tuple(AS_SOFTMAX.at("delta", delta) for delta in published.DELTAS
 SIZE_POINTS = tuple(SPARSE_SOFTMAX.at("k", k) for k in published.SPARSE_SIZES)
 MARGIN_POINTS = tuple(Method("AS-Logit", "as-logit").at("margin", m) for m in published.LOGIT_MARGINS)
 
-_BY_NAME = {
-    method.name: method
-    for method in (
-        *(*ALL_METHODS, HARD_SAMPLES, RANDOM_SAMPLES),
-        *(*DELTA_POINTS, *SIZE_POINTS, *MARGIN_POINTS),
-    )
-}
+_POINTS = (*DELTA_POINTS, *SIZE_POINTS, *MARGIN_POINTS)
+_BY_NAME = {method.name: method for method in (*ALL_METHODS, HARD_SAMPLES, RANDOM_SAMPLES, *_POINTS)}
 
 
 def method_named(name: str) -> Method:

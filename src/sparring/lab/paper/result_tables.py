@@ -1,18 +1,13 @@
 """The papers' tables of results: ours beside the published numbers."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import NamedTuple
 
 from sparring.lab.datasets import get_task, known
 from sparring.lab.paper import published
-from sparring.lab.paper.methods import (
-    AS_SOFTMAX,
-    HARD_SAMPLES,
-    RANDOM_SAMPLES,
-    SOFTMAX,
-)
+from sparring.lab.paper.methods import AS_SOFTMAX, HARD_SAMPLES, SOFTMAX
 from sparring.lab.paper.published import PublishedTable
 from sparring.lab.paper.study_records import Results
 from sparring.lab.runs.summaries import Spread, spread, spread_cell
@@ -75,11 +70,9 @@ def column(task: str, metric: str) -> str:
     return f"{task} {metric.replace('_', ' ').replace('f1', 'F1')}"
 
 
-def quality(
-    title: str, table: PublishedTable, results: Results, *notes: str, metrics: Sequence[str] = ()
-) -> Table:
-    """Metrics on test, one row for each method; ``metrics`` are those of all tasks."""
-    numbers = [
+def scores_of(results: Results, table: PublishedTable, metrics: Sequence[str] = ()) -> list[Number]:
+    """The methods' scores on test; ``metrics`` are the same for all tasks, or those of each task."""
+    return [
         Number(
             method.name,
             column(task, metric),
@@ -90,22 +83,14 @@ def quality(
         for metric in metrics or results.metrics(task)
         for method in results.methods(task)
     ]
-    return side_by_side(title, numbers, notes_of(results, *notes))
 
 
 def table2(results: Results) -> list[Table]:
-    title = "Table 2: quality on test, in percent"
-    tables = [quality(title, published.QUALITY, results, "the paper's numbers are BERT-base's")]
+    numbers = scores_of(results, published.QUALITY)
+    notes = notes_of(results, "the paper's numbers are BERT-base's")
+    tables = [side_by_side("Table 2: quality on test, in percent", numbers, notes)]
     roberta = [
-        Number(
-            method.name,
-            column(task, results.metric(task)),
-            results.score(task, method),
-            published.QUALITY_ROBERTA[method.name][task],
-        )
-        for task in results.tasks
-        for method in results.methods(task)
-        if task in published.QUALITY_ROBERTA.get(method.name, {})
+        number for number in scores_of(results, published.QUALITY_ROBERTA) if number.published is not None
     ]
     if roberta:
         tables.append(side_by_side("Table 2 with RoBERTa (the paper's)", roberta, ["ours as above"]))
@@ -129,7 +114,9 @@ def times(title: str, results: Results, table: PublishedTable, forms: Sequence[s
                 seconds = results.seconds(task, method, form)
                 more = [100 * (seconds[seed] / base[seed] - 1) for seed in seconds if seed in base]
                 theirs = table.get(method.name, {}).get(task)
-                numbers.append(Number(method.name, place, _median(more), theirs, "{:+.0f}%"))
+                numbers.append(
+                    Number(method.name, place, _center(more, statistics.median), theirs, "{:+.0f}%")
+                )
     note = (
         "training alone, evaluations left out (processor seconds, where there is no GPU); "
         "the others: percent more than softmax with the same seed, median over seeds"
@@ -137,8 +124,8 @@ def times(title: str, results: Results, table: PublishedTable, forms: Sequence[s
     return side_by_side(title, numbers, notes_of(results, note))
 
 
-def _median(values: list[float]) -> Spread | None:
-    return {"mean": statistics.median(values), "std": None, "values": values} if values else None
+def _center(values: list[float], center: Callable[[list[float]], float]) -> Spread | None:
+    return {"mean": center(values), "std": None, "values": values} if values else None
 
 
 def table4(results: Results) -> list[Table]:
@@ -161,17 +148,8 @@ def table4(results: Results) -> list[Table]:
 
 def table7(results: Results) -> list[Table]:
     """Softmax trained on the samples that AS-Softmax had not won at the end, and on as many random ones."""
-    numbers = [
-        Number(
-            method.name,
-            column(task, results.metrics(task)[0]),
-            results.score(task, method, results.metrics(task)[0]),
-            published.HARD_SAMPLES[method.name].get(task),
-        )
-        for task in results.tasks
-        for method in results.methods(task)
-        if method in (HARD_SAMPLES, RANDOM_SAMPLES)
-    ]
+    rows = list(published.HARD_SAMPLES)
+    numbers = [number for number in scores_of(results, published.HARD_SAMPLES) if number.row in rows]
     shares = ", ".join(f"{task} {_hard_share(results, task):.0%}" for task in results.tasks)
     note = (
         "hard: training samples that AS-Softmax's best model on dev has not won; "
@@ -190,44 +168,23 @@ def _hard_share(results: Results, task: str) -> float:
 def table8(results: Results) -> list[Table]:
     """GLUE, and the mean over its tasks."""
     is_whole = set(results.tasks) == set(published.GLUE_TASKS)
-    numbers = []
-    means = []
-    for method in (SOFTMAX, AS_SOFTMAX):
-        scores = []
-        for task in results.tasks:
-            metric = results.metric(task)
-            score = results.score(task, method)
-            theirs = published_number(published.GLUE, method.name, task, metric)
-            numbers.append(Number(method.name, column(task, metric), score, theirs))
-            scores += [score["mean"]] if score else []
-        mean: Spread | None = None
-        if scores:
-            mean = {"mean": statistics.mean(scores), "std": None, "values": scores}
-        heading = "mean" if is_whole else f"mean of {len(results.tasks)}"
-        means.append(
-            Number(method.name, heading, mean, published.GLUE[method.name]["Avg"] if is_whole else None)
-        )
+    heading = "mean" if is_whole else f"mean of {len(results.tasks)}"
+    numbers = scores_of(results, published.GLUE)
+    for name, theirs in published.GLUE.items():
+        scores = [number.ours["mean"] for number in numbers if number.row == name and number.ours]
+        mean = _center(scores, statistics.mean)
+        numbers.append(Number(name, heading, mean, theirs["Avg"] if is_whole else None))
     note = "on dev, where GLUE keeps the labels of test to itself; δ = 0.3 throughout"
-    return [side_by_side("Table 8: GLUE, in percent", [*numbers, *means], notes_of(results, note))]
+    return [side_by_side("Table 8: GLUE, in percent", numbers, notes_of(results, note))]
 
 
 def sparse_table1(results: Results) -> list[Table]:
-    sizes = [
-        f"{task} {row['categories']}"
-        for task, row in published.SPARSE_DATASETS.items()
-        if task in results.tasks
-    ]
-    notes = [f"classes of the paper's data, which is cut otherwise than ours: {', '.join(sizes)}"]
+    numbers = scores_of(results, published.SPARSE_QUALITY, ("macro_f1", "micro_f1"))
+    datasets = {task: published.SPARSE_DATASETS.get(task) for task in results.tasks}
+    sizes = ", ".join(f"{task} {row['categories']}" for task, row in datasets.items() if row)
+    notes = [f"classes of the paper's data, which is cut otherwise than ours: {sizes}"] if sizes else []
     title = "Sparse-Softmax, Table 1: text classification, in percent"
-    return [
-        quality(
-            title,
-            published.SPARSE_QUALITY,
-            results,
-            *(notes if sizes else []),
-            metrics=("macro_f1", "micro_f1"),
-        )
-    ]
+    return [side_by_side(title, numbers, notes_of(results, *notes))]
 
 
 def sparse_table3(results: Results) -> list[Table]:

@@ -58,7 +58,7 @@ FULL_NETWORKS: dict[str, dict[str, Settings]] = {
     "cifar100": {  # in place of Densenet 201 and InceptionV3, which transformers does not have
         "from scratch": {**_FULL_CIFAR, "model": "resnet"},
         "pre-trained": {**_FULL_CIFAR, "model": "microsoft/resnet-50"},
-    },
+    }
 }
 _BART = {"model": "facebook/bart-base", "lr": 2e-5}  # in place of UniLM, which is not on the hub
 FULL_GENERATION: dict[str, Settings] = {

@@ -78,8 +78,7 @@ class SetupTable(NamedTuple):
 
 SETUP_TABLES = {
     "table1": SetupTable(
-        "data sets",
-        lambda _, where: _datasets("Table 1: data sets", published.DATASETS, "classes", where),
+        "data sets", lambda _, where: _datasets("Table 1: data sets", published.DATASETS, "classes", where)
     ),
     "table5": SetupTable(
         "hyper-parameters of training",

@@ -24,25 +24,15 @@ TEN_CLASSES = ("digits", "fsdd")  # of which to keep 20 would be softmax
 
 @dataclass(frozen=True)
 class Study:
-    """A table or a figure.
+    """A table or a figure."""
 
-    Args:
-        name: What the command line calls it.
-        about: What it shows.
-        tasks: The paper's tasks.
-        methods: The methods that are run, or a function of the task that returns them.
-        output: The figure, or a function that makes tables of the records.
-        forms: Variants of the settings by name, for a task and a scale; every method is run in each.
-        splits_samples: Whether softmax is then run on the hard samples of each run, and on random ones.
-    """
-
-    name: str
+    name: str  # on the command line
     about: str
-    tasks: tuple[str, ...]
-    methods: Sequence[Method] | Callable[[Task], Sequence[Method]]
-    output: Figure | Callable[[Results], list[Table]]
-    forms: Callable[[Task, str], dict[str, dict[str, Any]]] = lambda *_: {"": {}}
-    splits_samples: bool = False
+    tasks: tuple[str, ...]  # the paper's
+    methods: Sequence[Method] | Callable[[Task], Sequence[Method]]  # that are run on a task
+    output: Figure | Callable[[Results], list[Table]]  # what is made of the records
+    forms: Callable[[Task, str], dict[str, dict[str, Any]]] = lambda *_: {"": {}}  # settings, at a scale
+    splits_samples: bool = False  # softmax is then run on each run's hard samples, and on random ones
 
     @property
     def is_sparse(self) -> bool:
@@ -90,64 +80,39 @@ def _logit_margins(task: Task) -> Sequence[Method]:
 _PAIR = (SOFTMAX, AS_SOFTMAX)
 _DELTAS = (SOFTMAX, *methods.DELTA_POINTS)
 _SIZES = (SOFTMAX, *methods.SIZE_POINTS)
-_STUDIES = (
+_SST5 = ("sst5",)
+_AS_SOFTMAX = (
     Study("table2", "quality of all methods", TEXT_TASKS, methods.ALL_METHODS, tables.table2),
     Study("table3", "training time against softmax", TEXT_TASKS, methods.TIMED, tables.table3),
     Study("table4", "correlation of loss and quality on dev", TEXT_TASKS, methods.CORRELATED, tables.table4),
-    Study(
-        "table7",
-        "hard samples against random ones",
-        ("sst5",),
-        (AS_SOFTMAX,),
-        tables.table7,
-        splits_samples=True,
-    ),
+    Study("table7", "hard samples against random ones", _SST5, _PAIR[1:], tables.table7, splits_samples=True),
     Study("table8", "GLUE", GLUE_TASKS, _PAIR, tables.table8),
-    Study("figure1", "won share over training", ("clinc_oos",), (AS_SOFTMAX,), figures.WON_SHARE),
+    Study("figure1", "won share over training", ("clinc_oos",), _PAIR[1:], figures.WON_SHARE),
     Study("figure2", "quality against δ", ("sst5", "conll2003"), _DELTAS, figures.DELTA),
-    Study("figure3", "quality and loss on dev over training", ("sst5",), methods.CORRELATED, figures.DEV),
-    Study("figure4", "distribution of p_margin on test", ("sst5",), _PAIR, figures.MARGINS),
+    Study("figure3", "quality and loss on dev over training", _SST5, methods.CORRELATED, figures.DEV),
+    Study("figure4", "distribution of p_margin on test", _SST5, _PAIR, figures.MARGINS),
+    Study("figure5", "the logit-margin variant against its margin", _SST5, _logit_margins, figures.MARGIN),
+)
+_SPARSE_SOFTMAX = (
+    Study("table1", "text classification", SPARSE_TASKS, _SIZES, tables.sparse_table1),
+    Study("table3", "question generation", ("squad_qg",), _kept_twenty, tables.sparse_table3),
+    Study("table5", "summarisation", ("gigaword",), _kept_twenty, tables.sparse_table5, run_settings.beams),
     Study(
-        "figure5",
-        "the logit-margin variant against its margin",
-        ("sst5",),
-        _logit_margins,
-        figures.LOGIT_MARGIN,
-    ),
-    Study("sparse table1", "Sparse-Softmax: text classification", SPARSE_TASKS, _SIZES, tables.sparse_table1),
-    Study(
-        "sparse table3",
-        "Sparse-Softmax: question generation",
-        ("squad_qg",),
-        _kept_twenty,
-        tables.sparse_table3,
-    ),
-    Study(
-        "sparse table5",
-        "Sparse-Softmax: summarisation",
-        ("gigaword",),
-        _kept_twenty,
-        tables.sparse_table5,
-        forms=run_settings.beams,
-    ),
-    Study(
-        "sparse table6",
-        "Sparse-Softmax: images, from scratch and pre-trained",
+        "table6",
+        "images, from scratch and pre-trained",
         ("cifar100",),
         _kept_twenty,
         tables.sparse_table6,
-        forms=run_settings.networks,
+        run_settings.networks,
     ),
-    Study("sparse figure1", "Sparse-Softmax: training loss", SPARSE_TASKS, _SIZES, figures.SPARSE_LOSS),
-    Study(
-        "sparse figure2",
-        "Sparse-Softmax: micro F1 against k",
-        ("iflytek", "clinc_oos"),
-        _SIZES,
-        figures.SPARSE_SIZE,
-    ),
+    Study("figure1", "training loss", SPARSE_TASKS, _SIZES, figures.SPARSE_LOSS),
+    Study("figure2", "micro F1 against k", ("iflytek", "clinc_oos"), _SIZES, figures.SPARSE_SIZE),
 )
-STUDIES = {study.name: study for study in _STUDIES}
+_NAMED = (
+    replace(study, name=f"sparse {study.name}", about=f"Sparse-Softmax: {study.about}")
+    for study in _SPARSE_SOFTMAX
+)
+STUDIES = {study.name: study for study in (*_AS_SOFTMAX, *_NAMED)}
 
 
 def normal_name(words: Sequence[str]) -> str:

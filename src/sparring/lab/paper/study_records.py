@@ -22,14 +22,7 @@ Record = dict[str, Any]
 
 
 def record(folder: RunFolder, study: str, method: str, curves: Sequence[str] = CURVES) -> Record:
-    """The record of a finished run.
-
-    Args:
-        folder: The run.
-        study: The study's name.
-        method: The name that the run has in the study.
-        curves: Which of ``CURVES`` to keep.
-    """
+    """The record of a finished run by the method's name in a study, with the curves that the study needs."""
     summary = folder.summary()
     return {
         "study": study,
@@ -72,13 +65,7 @@ def histogram(values: Sequence[float]) -> list[int]:
 
 
 class Results:
-    """The records of one study.
-
-    Args:
-        study: The study's name.
-        records: One for each run.
-        descriptions: What was run, by task.
-    """
+    """The records of one study, one for each run; ``descriptions`` say what was run, by task."""
 
     def __init__(self, study: str, records: Sequence[Record], descriptions: dict[str, str]) -> None:
         self.study = study

@@ -40,17 +40,9 @@ class StudyRun:
 
 
 class StudyRuns:
-    """The runs of a study at a scale.
+    """The runs of a study at a scale, on some tasks or on those of the paper that are available.
 
-    Args:
-        study: The study.
-        scale: "small" or "full".
-        tasks: Names of tasks; None means those of the paper that are available.
-        seeds: How many seeds.
-        flags: The user's settings, which take precedence over the scale's.
-
-    Raises:
-        UserError: A task that was named is missing, or none of the study's tasks is available.
+    ``flags`` are the user's settings, which take precedence over the scale's.
     """
 
     def __init__(

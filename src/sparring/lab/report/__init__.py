@@ -1,1 +1,1 @@
-"""What a report is made of: run folders gathered, curves and samples worked out, blocks of charts and tables, the page."""
+"""A page about finished runs: records gathered, curves and samples compared, charts, tables, HTML."""

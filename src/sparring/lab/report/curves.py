@@ -1,4 +1,4 @@
-"""A contestant's journals as rows to draw: seeds averaged, with the spread around the mean, and no more points than a page can hold."""
+"""A contestant's journals as rows to draw: averaged over seeds, with a band around the mean, and thinned."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from sparring.lab.report.charts import bins
 from sparring.lab.report.gather import Contestant
-from sparring.lab.runs.records import RunFolder
+from sparring.lab.runs.summaries import spread
 
-Entry = dict[str, Any]
-MOST_POINTS = 300  # of one line
-MOST_LOOKS = 24  # at dev, in the histograms
+Line = dict[str, Any]
+MOST_POINTS = 300  # of one curve
+MOST_HISTOGRAMS = 24  # of one contestant
 
 
 def rounded(value: float, digits: int = 5) -> float:
@@ -26,138 +26,126 @@ def rounded(value: float, digits: int = 5) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def spread(values: Sequence[float], scale: float = 1.0) -> dict[str, float]:
-    """``value``, ``low``, ``high``: the mean, and a standard deviation to both sides (nothing for one value)."""
-    mean, half = statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-    return {
-        name: rounded(scale * v) for name, v in (("value", mean), ("low", mean - half), ("high", mean + half))
-    }
+def band(values: Sequence[float], scale: float = 1.0) -> dict[str, float]:
+    """The mean as ``value``, and a standard deviation to both sides as ``low`` and ``high``."""
+    over_seeds = spread(values)
+    assert over_seeds is not None
+    mean, half = over_seeds["mean"], over_seeds["std"] or 0.0
+    edges = {"value": mean, "low": mean - half, "high": mean + half}
+    return {name: rounded(scale * edge) for name, edge in edges.items()}
 
 
 class Clock:
-    """Where a step is in training, in epochs; an epoch in which winners rest has fewer steps than the first."""
+    """Converts steps to epochs. An epoch in which samples rest has fewer steps than the first."""
 
-    def __init__(self, steps: Sequence[Entry]) -> None:
-        last: dict[int, int] = {}
-        for entry in steps:
-            last[entry["epoch"]] = entry["step"]
+    def __init__(self, steps: Sequence[Line]) -> None:
+        last = {line["epoch"]: line["step"] for line in steps}
         starts = [0, *last.values()]
         self.span = {epoch: (starts[i], step - starts[i]) for i, (epoch, step) in enumerate(last.items())}
 
-    def __call__(self, entry: Entry) -> float:
-        start, length = self.span.get(entry["epoch"], (0, 0))
-        return float(entry["epoch"] + (min(1.0, (entry["step"] - start) / length) if length > 0 else 1.0))
+    def __call__(self, line: Line) -> float:
+        start, length = self.span.get(line["epoch"], (0, 0))
+        return float(line["epoch"] + (min(1.0, (line["step"] - start) / length) if length > 0 else 1.0))
 
 
-# ------------------------------------------------------------ steps
-
-
-def steps(
-    contestant: Contestant, figures: Sequence[str], points: int = MOST_POINTS
-) -> dict[str, list[Entry]]:
-    """A row for each bin of training with the mean of every figure in it; ``points`` bins at most."""
+def steps(contestant: Contestant, names: Sequence[str], points: int = MOST_POINTS) -> dict[str, list[Line]]:
+    """By name: the mean of a value of the steps in each of at most ``points`` bins of training."""
     runs = [run.lines("steps") for run in contestant.runs.values()]
-    epochs = max((entry["epoch"] + 1 for lines in runs for entry in lines), default=1)
+    n_epochs = max((line["epoch"] + 1 for lines in runs for line in lines), default=1)
     n_bins = max(1, min([points, *(len(lines) for lines in runs if lines)]))
-    edges = [epochs * (i + 1) / n_bins for i in range(n_bins)]
-    return {name: _binned(contestant.name, runs, name, edges) for name in figures}
+    edges = [n_epochs * (i + 1) / n_bins for i in range(n_bins)]
+    return {name: _binned(contestant.name, runs, name, edges) for name in names}
 
 
-def _binned(name: str, runs: Sequence[Sequence[Entry]], figure: str, edges: Sequence[float]) -> list[Entry]:
-    per_run = []
+def _binned(contestant: str, runs: Sequence[Sequence[Line]], name: str, edges: Sequence[float]) -> list[Line]:
+    means: list[list[float]] = [[] for _ in edges]  # of the runs, by bin
     for lines in runs:
-        clock, sums = Clock(lines), [(0.0, 0)] * len(edges)
-        for entry in lines:
-            if entry.get(figure) is not None:
-                i = min(bisect_left(edges, clock(entry) - 1e-9), len(edges) - 1)
-                sums[i] = (sums[i][0] + entry[figure], sums[i][1] + 1)
-        per_run.append([total / n if n else None for total, n in sums])
-    joined = (
-        (edge, [v for v in values if v is not None]) for edge, *values in zip(edges, *per_run, strict=True)
-    )
+        clock = Clock(lines)
+        values: list[list[float]] = [[] for _ in edges]
+        for line in lines:
+            if line.get(name) is not None:
+                i = min(bisect_left(edges, clock(line) - 1e-9), len(edges) - 1)
+                values[i].append(line[name])
+        for i, in_bin in enumerate(values):
+            means[i] += [sum(in_bin) / len(in_bin)] if in_bin else []
     return [
-        {"contestant": name, "epochs": rounded(edge), **spread(values)} for edge, values in joined if values
+        {"contestant": contestant, "epochs": rounded(edge), **band(values)}
+        for edge, values in zip(edges, means, strict=True)
+        if values
     ]
 
 
-# ------------------------------------------------------------ evaluations and epochs
-
-
-def evaluations(contestant: Contestant, figure: str, scale: float = 1.0) -> list[Entry]:
-    """A row a look at dev: epochs and seconds of training before it, and the figure."""
+def evaluations(contestant: Contestant, name: str, scale: float = 1.0) -> list[Line]:
+    """For each evaluation on dev: epochs and seconds of training before it, and a value of it."""
+    runs = []
+    for run in contestant.runs.values():
+        clock = Clock(run.lines("steps"))
+        runs.append([{**line, "epochs": clock(line)} for line in run.lines("evaluations")])
     rows = []
-    for same in _together(_with_epochs(run) for run in contestant.runs.values()):
-        found = [entry for entry in same if entry.get(figure) is not None]
-        if found:
-            times = {
-                name: rounded(statistics.mean(entry.get(name) or 0.0 for entry in found))
-                for name in ("epochs", "seconds")
-            }
-            rows.append(
-                {"contestant": contestant.name, **times, **spread([entry[figure] for entry in found], scale)}
+    for lines in _transposed(runs):
+        lines = [line for line in lines if line.get(name) is not None]
+        if lines:
+            epochs, seconds = (
+                statistics.mean(x.get(time) or 0.0 for x in lines) for time in ("epochs", "seconds")
             )
+            times = {"epochs": rounded(epochs), "seconds": rounded(seconds)}
+            values = band([line[name] for line in lines], scale)
+            rows.append({"contestant": contestant.name, **times, **values})
     return rows
 
 
-def points(
-    contestant: Contestant, metric: str, scale: float = 1.0, most: int = MOST_POINTS // 2
-) -> list[Entry]:
-    """``loss`` and ``figure`` at every look at dev of every seed, not averaged; evenly thinned where they are many."""
-    every = [entry for run in contestant.runs.values() for entry in run.lines("evaluations")]
-    known = [entry for entry in every if entry.get("loss") is not None and entry.get(metric) is not None]
-    kept = known[:: max(1, -(-len(known) // most))]
+def points(contestant: Contestant, metric: str, most: int = MOST_POINTS // 2) -> list[Line]:
+    """Loss and metric in percent of every evaluation of every seed, thinned to at most ``most``."""
+    lines = [line for run in contestant.runs.values() for line in run.lines("evaluations")]
+    lines = [line for line in lines if line.get("loss") is not None and line.get(metric) is not None]
     return [
-        {
-            "contestant": contestant.name,
-            "loss": rounded(entry["loss"]),
-            "figure": rounded(scale * entry[metric]),
-        }
-        for entry in kept
+        {"contestant": contestant.name, "loss": rounded(line["loss"]), "figure": rounded(100 * line[metric])}
+        for line in lines[:: max(1, -(-len(lines) // most))]
     ]
 
 
-def epochs(contestant: Contestant, figure: Callable[[Entry], float]) -> list[Entry]:
-    """A row an epoch."""
-    together = _together(run.lines("epochs") for run in contestant.runs.values())
+def epochs(contestant: Contestant, value: Callable[[Line], float]) -> list[Line]:
+    """A value of each epoch."""
+    by_epoch = _transposed(run.lines("epochs") for run in contestant.runs.values())
     return [
-        {"contestant": contestant.name, "epoch": i + 1, **spread([figure(e) for e in same])}
-        for i, same in enumerate(together)
+        {"contestant": contestant.name, "epoch": i, **band([value(line) for line in lines])}
+        for i, lines in enumerate(by_epoch, start=1)
     ]
 
 
-def margins(contestant: Contestant, looks: Sequence[int]) -> list[Entry]:
-    """The histogram of margins on dev at these looks (from 1), seeds added up. ``evaluation`` numbers them without gaps."""
-    together = dict(
-        enumerate(_together(run.lines("evaluations") for run in contestant.runs.values()), start=1)
-    )
-    rows: list[Entry] = []
-    for number, look in enumerate(looks, start=1):
-        histograms = [entry["margins"] for entry in together.get(look, ()) if entry.get("margins")]
+def margins(contestant: Contestant, indices: Sequence[int]) -> list[Line]:
+    """Histograms of margins on dev at the evaluations with these indices, seeds added up.
+
+    ``evaluation`` numbers them from 1 without gaps.
+    """
+    by_evaluation = _transposed(run.lines("evaluations") for run in contestant.runs.values())
+    rows: list[Line] = []
+    for number, index in enumerate(indices, start=1):
+        lines = by_evaluation[index] if index < len(by_evaluation) else []
+        histograms = [line["margins"] for line in lines if line.get("margins")]
         if histograms:
             counts = [sum(column) for column in zip(*histograms, strict=True)]
             rows += _without_flats(bins(counts, contestant=contestant.name, evaluation=number))
     return [{**row, "share": rounded(row["share"], 3)} for row in rows]
 
 
-def _without_flats(rows: Sequence[Entry]) -> list[Entry]:
-    """A 0 between two others draws nothing; the ends stay."""
+def _without_flats(rows: Sequence[Line]) -> list[Line]:
+    """Without each 0 between two others, which draws nothing; the ends stay."""
     shares = [row["share"] for row in rows]
     return [row for i, row in enumerate(rows) if i in (0, len(rows) - 1) or any(shares[i - 1 : i + 2])]
 
 
-def n_looks(contestant: Contestant) -> int:
+def n_evaluations(contestant: Contestant) -> int:
     return max((len(run.lines("evaluations")) for run in contestant.runs.values()), default=0)
 
 
-def chosen(looks: Sequence[int], most: int) -> list[int]:
-    """Not more than ``most`` of them, the first and the last among them.
+def thinned(n: int, most: int) -> list[int]:
+    """At most ``most`` indices below ``n``, the first and the last among them.
 
-    >>> chosen([1, 2, 3, 4, 5, 6, 7], 3)
-    [1, 4, 7]
+    >>> thinned(7, 3)
+    [0, 3, 6]
     """
-    if len(looks) <= most:
-        return list(looks)
-    return [looks[round(i * (len(looks) - 1) / (most - 1))] for i in range(most)]
+    return list(range(n)) if n <= most else [round(i * (n - 1) / (most - 1)) for i in range(most)]
 
 
 def varies(rows: Iterable[Mapping[str, Any]]) -> bool:
@@ -170,11 +158,6 @@ def varies(rows: Iterable[Mapping[str, Any]]) -> bool:
     return len(pairs) > len({name for name, _ in pairs})
 
 
-def _with_epochs(run: RunFolder) -> list[Entry]:
-    clock = Clock(run.lines("steps"))
-    return [{**entry, "epochs": clock(entry)} for entry in run.lines("evaluations")]
-
-
-def _together(runs: Iterable[Sequence[Entry]]) -> list[list[Entry]]:
-    """The first entries of all runs, the second ones, and so on; runs that stopped early drop out."""
-    return [[entry for entry in same if entry is not None] for same in zip_longest(*runs)]
+def _transposed(runs: Iterable[Sequence[Line]]) -> list[list[Line]]:
+    """The first lines of all runs, the second ones, and so on; runs that stopped early drop out."""
+    return [[line for line in lines if line is not None] for lines in zip_longest(*runs)]

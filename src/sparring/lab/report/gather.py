@@ -1,6 +1,6 @@
-"""Run folders gathered for a report: one section a task, one contestant for the runs that differ by their seed alone.
+"""Run folders gathered for a report: a section for each task, a contestant for runs that differ in seed only.
 
-Only records are read.
+Only records are read. Nothing here trains or builds a network.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from sparring.lab.errors import UserError
-from sparring.lab.runs.config import IDENTITY, LOSS_SETTINGS, OWN
 from sparring.lab.runs.records import RunFolder, find_runs
 from sparring.lab.runs.summaries import Summary, row
 
-PLAIN = ("softmax", "multilabel-softmax")  # what the others are measured against, where it is there
+PLAIN = ("softmax", "multilabel-softmax")  # what the others are compared with, if it was run
+LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
+NAMED = (*LOSS_SETTINGS, "loss", "accumulation")  # settings that a contestant's name holds
+INCIDENTAL = (  # settings that do not change the result of a run, and the seed
+    *("task", "seed", "data_dir", "out", "device", "threads", "tensorboard"),
+    *("save_every", "on_divergence", "trust_remote_code"),
+)
 
 
 @dataclass
@@ -34,7 +39,8 @@ class Contestant:
 
     @property
     def config(self) -> dict[str, Any]:
-        return dict(self.first["config"])
+        """The settings that its runs have in common and that tell it from others."""
+        return {name: value for name, value in self.first["config"].items() if name not in INCIDENTAL}
 
     @property
     def folder(self) -> str:
@@ -43,19 +49,20 @@ class Contestant:
 
     @property
     def prefix(self) -> str:
-        """What stands in the folder's name before the contestant's own: a benchmark's word for a control."""
-        before, found, _ = self.folder.partition(self.first["contestant"].replace(" ", "-").replace("=", ""))
-        return before.strip("-") if found else ""
+        """What the folder's name has before the contestant's: a benchmark's word for a control."""
+        label = self.first["contestant"].replace(" ", "-").replace("=", "")
+        before, separator, _ = self.folder.partition(label)
+        return before.strip("-") if separator else ""
 
-    def figures(self, part: str, name: str) -> dict[int, float]:
-        """A figure of dev or test by seed; runs without it are left out."""
-        found = {seed: (summary[part] or {}).get(name) for seed, summary in self.summaries.items()}
-        return {seed: value for seed, value in found.items() if value is not None}
+    def scores(self, part: str, metric: str) -> dict[int, float]:
+        """A metric on dev or test by seed, without the runs that lack it."""
+        scores = {seed: (summary[part] or {}).get(metric) for seed, summary in self.summaries.items()}
+        return {seed: score for seed, score in scores.items() if score is not None}
 
 
 @dataclass
 class Section:
-    """The contestants on one task's data. The first one is the one that the others are measured against."""
+    """The contestants on one task's data; the others are compared with the first one."""
 
     name: str
     facts: dict[str, Any]  # of data.json
@@ -68,146 +75,118 @@ class Section:
 
     @property
     def part(self) -> str:
-        """Test where every contestant was scored on it, else dev."""
-        return "test" if all(each.figures("test", self.metric) for each in self.contestants) else "dev"
+        """Test if every contestant was scored on it, else dev."""
+        return "test" if all(each.scores("test", self.metric) for each in self.contestants) else "dev"
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each contestant: metrics, and times and counts against the first."""
+        base = self.contestants[0].summaries
+        rows = []
+        for contestant in self.contestants:
+            folders = [str(run.path) for run in contestant.runs.values()]
+            summaries = list(contestant.summaries.values())
+            rows.append({**row(contestant.name, summaries, base, self.metric), "folders": folders})
+        return rows
 
-# ------------------------------------------------------------ reading
+    def settings(self) -> dict[str, Any]:
+        """The settings that all runs had in ``common``, and each contestant's ``own``."""
+        configs = {contestant.name: contestant.config for contestant in self.contestants}
+        first = next(iter(configs.values()))
+        common = [name for name in first if all(c.get(name) == first[name] for c in configs.values())]
+        return {
+            "common": {name: first[name] for name in common if first[name] is not None},
+            "own": [
+                {"contestant": contestant, **{f: config.get(f) for f in first if f not in common}}
+                for contestant, config in configs.items()
+            ],
+        }
+
+    def machines(self) -> list[dict[str, Any]]:
+        """Each combination of versions and machine, with its number of runs."""
+        folders = [folder for contestant in self.contestants for folder in contestant.runs.values()]
+        counts = Counter(json.dumps(folder.read("machine"), sort_keys=True) for folder in folders)
+        return [{**json.loads(text), "runs": n} for text, n in counts.most_common()]
 
 
 def find(paths: Sequence[Path]) -> list[RunFolder]:
-    """The finished runs in these folders, each once, in the order given."""
-    found: dict[Path, RunFolder] = {}
+    """The finished runs in these folders, each once, in the order given. Raises UserError without any."""
+    runs: dict[Path, RunFolder] = {}
     for path in paths:
         if not path.exists():
-            raise UserError(
-                f"{path}: no such folder; sparring run and compare print the folders of their runs"
-            )
+            message = f"{path}: no such folder; sparring run and compare print the folders of their runs"
+            raise UserError(message)
         for run in find_runs(path):
-            found.setdefault(run.path.resolve(), run)
-    if not found:
-        under_way = len(unfinished(paths))
-        hint = (
-            f"{under_way} under way: the command that began a run finishes it"
-            if under_way
-            else "sparring run TASK makes one"
-        )
+            runs.setdefault(run.path.resolve(), run)
+    if not runs:
+        hint = "sparring run TASK makes one"
+        if n_started := len(unfinished(paths)):
+            hint = f"{n_started} under way: the command that began a run finishes it"
         raise UserError(f"{', '.join(map(str, paths))}: no finished run in there ({hint})")
-    return list(found.values())
+    return list(runs.values())
 
 
 def unfinished(paths: Sequence[Path]) -> list[Path]:
-    """Runs that were begun and are not done."""
-    begun = {config.parent.resolve() for path in paths for config in path.rglob("config.toml")}
+    """Folders of runs that were begun and are not done."""
+    folders = {config.parent.resolve() for path in paths for config in path.rglob("config.toml")}
     return sorted(
-        path for path in begun if (path / "machine.json").exists() and not (path / "summary.json").exists()
+        path for path in folders if (path / "machine.json").exists() and not (path / "summary.json").exists()
     )
 
 
 def sections(runs: Iterable[RunFolder]) -> list[Section]:
-    """One for each task, or several where runs of a task had other data; in the order they come."""
-    groups: dict[tuple[str, str], list[tuple[RunFolder, dict[str, Any]]]] = {}
+    """One section for each task, or several if runs of a task had different data."""
+    groups: dict[tuple[str, str], list[RunFolder]] = {}
+    facts: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
-        facts = run.read("data")
-        groups.setdefault((facts["task"], facts["fingerprint"]), []).append((run, facts))
-    twice = {task for task, n in Counter(task for task, _ in groups).items() if n > 1}
+        data = run.read("data")
+        key = (data["task"], data["fingerprint"])
+        facts.setdefault(key, data)
+        groups.setdefault(key, []).append(run)
+    n_groups = Counter(task for task, _ in groups)
     return [
-        _section(
-            f"{task} (data {digest[:8]})" if task in twice else task, [run for run, _ in group], group[0][1]
-        )
-        for (task, digest), group in groups.items()
+        _section(f"{key[0]} (data {key[1][:8]})" if n_groups[key[0]] > 1 else key[0], group, facts[key])
+        for key, group in groups.items()
     ]
 
 
 def _section(name: str, runs: Sequence[RunFolder], facts: dict[str, Any]) -> Section:
-    groups: dict[str, list[tuple[Summary, RunFolder]]] = {}
+    contestants: dict[str, Contestant] = {}
     for run in runs:
         summary = run.summary()
-        # Controls of a benchmark have the config of what they control; their folder's name tells them apart.
-        key = json.dumps(
-            [run.path.resolve().parent.name, *(summary["config"].get(field) for field in IDENTITY)]
-        )
-        groups.setdefault(key, []).append((summary, run))
-    contestants = sorted((_contestant(group) for group in groups.values()), key=_rank)
-    for contestant, own in zip(contestants, _names(contestants), strict=True):
-        contestant.name = own
-    return Section(name, facts, contestants[0].first["metric"], contestants)
-
-
-def _contestant(group: Sequence[tuple[Summary, RunFolder]]) -> Contestant:
-    """By seed; of two copies of a run the first one counts."""
-    by_seed = {summary["seed"]: (summary, run) for summary, run in reversed(group)}
-    seeds = sorted(by_seed)
-    return Contestant(
-        "", {seed: by_seed[seed][1] for seed in seeds}, {seed: by_seed[seed][0] for seed in seeds}
-    )
+        own = Contestant("", {summary["seed"]: run}, {summary["seed"]: summary})
+        # A benchmark's controls have the config of what they control; the folder's name tells them apart.
+        key = json.dumps([own.folder, own.config], sort_keys=True)
+        contestant = contestants.setdefault(key, own)
+        contestant.runs.setdefault(summary["seed"], run)  # of two copies of a run the first one counts
+        contestant.summaries.setdefault(summary["seed"], summary)
+    for contestant in contestants.values():
+        contestant.runs = dict(sorted(contestant.runs.items()))
+        contestant.summaries = dict(sorted(contestant.summaries.items()))
+    ordered = sorted(contestants.values(), key=_rank)
+    _name(ordered)
+    return Section(name, facts, ordered[0].first["metric"], ordered)
 
 
 def _rank(contestant: Contestant) -> tuple[bool, bool]:
-    """Plain softmax first, its controls after it, the others as they come."""
+    """Plain softmax first, its controls after it, the others in their order."""
     return contestant.config["loss"] not in PLAIN, bool(contestant.prefix)
 
 
-def _names(contestants: Sequence[Contestant]) -> list[str]:
-    """The contestant, what else tells it from the first one, and its folder's digest where that is not enough."""
-    shown, first = (*LOSS_SETTINGS, "loss", "accumulation"), contestants[0].config
-    names = []
-    for each in contestants:
-        given = {
-            field: each.config.get(field)
-            for field in OWN
-            if field not in shown and each.config.get(field) != first.get(field)
-        }
-        words = [field if value is True else f"{field}={_short(value)}" for field, value in given.items()]
-        names.append(
-            " ".join([each.first["contestant"], *words, *([f"[{each.prefix}]"] if each.prefix else [])])
-        )
-    count = Counter(names)
-    return [
-        f"{name} {each.folder.rpartition('-')[2]}" if count[name] > 1 else name
-        for name, each in zip(names, contestants, strict=True)
-    ]
+def _name(contestants: Sequence[Contestant]) -> None:
+    """Name contestants by what tells them from the first, and by the folder's digest if need be."""
+    first = contestants[0].config
+    for contestant in contestants:
+        words = [contestant.first["contestant"]]
+        for name, value in contestant.config.items():
+            if name not in NAMED and value != first.get(name):
+                words.append(name if value is True else f"{name}={_short(value)}")
+        words += [f"[{contestant.prefix}]"] if contestant.prefix else []
+        contestant.name = " ".join(words)
+    count = Counter(contestant.name for contestant in contestants)
+    for contestant in contestants:
+        if count[contestant.name] > 1:
+            contestant.name += f" {contestant.folder.rpartition('-')[2]}"
 
 
 def _short(value: Any) -> str:
     return {"None": "default", "False": "no"}.get(str(value), str(value))
-
-
-# ------------------------------------------------------------ rows
-
-
-def rows(section: Section) -> list[dict[str, Any]]:
-    """One row a contestant: figures, times and counts against the first."""
-    base = section.contestants[0].summaries
-    return [
-        {
-            **row(each.name, list(each.summaries.values()), base, section.metric),
-            "folders": [str(run.path) for run in each.runs.values()],
-        }
-        for each in section.contestants
-    ]
-
-
-def settings(section: Section) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What all runs had in common, and what each contestant had of its own."""
-    configs = [each.config for each in section.contestants]
-    common = {
-        f: configs[0].get(f)
-        for f in IDENTITY
-        if all(config.get(f) == configs[0].get(f) for config in configs)
-    }
-    other = [f for f in IDENTITY if f not in common]
-    own = [
-        {"contestant": each.name, **{f: each.config.get(f) for f in other}} for each in section.contestants
-    ]
-    return {field: value for field, value in common.items() if value is not None}, own
-
-
-def machines(section: Section) -> list[dict[str, Any]]:
-    """Versions and machines, each combination once, with the number of runs."""
-    seen = Counter(
-        json.dumps(run.read("machine"), sort_keys=True)
-        for each in section.contestants
-        for run in each.runs.values()
-    )
-    return [{**json.loads(text), "runs": n} for text, n in seen.most_common()]

@@ -1,4 +1,4 @@
-"""What runs predicted for the test samples, laid side by side: a test of the difference, gains and losses by class, the hardest samples."""
+"""Predictions of runs compared sample by sample: significance, gains by class, the hardest samples."""
 
 from __future__ import annotations
 
@@ -17,165 +17,156 @@ from sparring.lab.runs.records import RunFolder
 from sparring.lab.runs.summaries import difference
 
 Sample = dict[str, Any]
+Row = dict[str, Any]
 MOST_RIVALS = 6
 
 
 @dataclass
-class Seen:
-    """A run's test samples as its best model sees them."""
+class TestedRun:
+    """The test samples of a run with the predictions of its best model."""
+
+    __test__ = False  # not a class of tests
 
     digest: str  # of the samples
     samples: list[Sample]
     predicted: list[Any]
     margins: list[float | None]
-    right: list[bool]
-    pictures: dict[int, str] = field(
-        default_factory=dict
-    )  # of the hardest, where there is something to look at
+    correct: list[bool]
+    pictures: dict[int, str] = field(default_factory=dict)  # of the hardest samples, if the kind has pictures
 
     @classmethod
-    def of(cls, run: RunFolder, kind: Kind) -> Seen | None:
+    def read(cls, run: RunFolder, kind: Kind) -> TestedRun | None:
+        """A run's predictions; None if it was not tested."""
         rows = run.lines("predictions", kind.name)
         if not rows:
             return None
-        predicted, margins = [row.pop("predicted") for row in rows], [row.pop("margin", None) for row in rows]
+        predicted = [row.pop("predicted") for row in rows]
+        margins = [row.pop("margin", None) for row in rows]
         pictures = {i: row.pop("picture") for i, row in enumerate(rows) if "picture" in row}
         digest = hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
-        right = [not kind.mistakes(row, guess) for guess, row in zip(predicted, rows, strict=True)]
-        return cls(digest, rows, predicted, margins, right, pictures)
+        correct = [not kind.mistakes(row, guess) for guess, row in zip(predicted, rows, strict=True)]
+        return cls(digest, rows, predicted, margins, correct, pictures)
 
 
 class Predictions:
-    """Of all runs of a section that were tested on the same samples as the first of them."""
+    """The runs of a section that were tested on the same samples as the first of them."""
 
     def __init__(self, section: Section) -> None:
         self.kind = get_kind(section.facts["kind"])
-        self.runs: dict[str, dict[int, Seen]] = {}
+        self.runs: dict[str, dict[int, TestedRun]] = {}  # by contestant and seed
         self.samples: list[Sample] = []
         digest = None
         for contestant in section.contestants:
-            for seed, run in contestant.runs.items():
-                seen = Seen.of(run, self.kind)
-                if seen is None or digest not in (None, seen.digest):
+            for seed, folder in contestant.runs.items():
+                run = TestedRun.read(folder, self.kind)
+                if run is None or digest not in (None, run.digest):
                     continue
-                digest, self.samples = seen.digest, self.samples or seen.samples
-                seen.samples = self.samples  # one copy
-                self.runs.setdefault(contestant.name, {})[seed] = seen
+                digest = run.digest
+                self.samples = self.samples or run.samples
+                run.samples = self.samples  # keep one copy
+                self.runs.setdefault(contestant.name, {})[seed] = run
 
-    def pairs(self, one: str, other: str) -> list[tuple[Seen, Seen]]:
-        """The runs of two contestants with the same seeds."""
-        mine, theirs = self.runs.get(one, {}), self.runs.get(other, {})
-        return [(mine[seed], theirs[seed]) for seed in mine if seed in theirs]
-
-
-# ------------------------------------------------------------ tests
+    def pairs(self, contestant: str, other: str) -> list[tuple[TestedRun, TestedRun]]:
+        """The runs of two contestants on their common seeds."""
+        runs, others = self.runs.get(contestant, {}), self.runs.get(other, {})
+        return [(runs[seed], others[seed]) for seed in runs if seed in others]
 
 
-def significance(section: Section, seen: Predictions) -> list[dict[str, Any]]:
-    """Each contestant against the first: a paired t-test over the seeds both have, a sign test over the test samples."""
+def significance(section: Section, predictions: Predictions) -> list[Row]:
+    """Each contestant against the first: a paired t-test over seeds and a sign test over test samples."""
     first, *others = section.contestants
     return [
         {
-            "contestant": each.name,
-            **over_seeds(first, each, section),
-            **over_samples(first.name, each.name, seen),
+            "contestant": other.name,
+            **over_seeds(first, other, section),
+            **over_samples(first.name, other.name, predictions),
         }
-        for each in others
+        for other in others
     ]
 
 
-def over_seeds(first: Contestant, other: Contestant, section: Section) -> dict[str, Any]:
-    """The mean difference and its 95 % interval; none of these with fewer than three seeds, or where all differences are the same."""
-    gap = difference(*(each.figures(section.part, section.metric) for each in (other, first)))
+def over_seeds(first: Contestant, other: Contestant, section: Section) -> Row:
+    """The mean difference over the common seeds, its 95 % interval and p, see `summaries.difference`."""
+    gap = difference(*(each.scores(section.part, section.metric) for each in (other, first)))
     n_seeds, mean, low, high, p = gap or (0, None, None, None, None)
     return {"n_seeds": n_seeds, "difference": mean, "low": low, "high": high, "p_seeds": p}
 
 
-def over_samples(first: str, other: str, seen: Predictions) -> dict[str, Any]:
-    """Samples that the other has right more often than the first, and less often. With one seed it is McNemar's exact test; with several
-    every sample still counts once, since its seeds are not independent."""
-    pairs = seen.pairs(other, first)
+def over_samples(first: str, other: str, predictions: Predictions) -> Row:
+    """How many samples the other has right more often than the first, and less often, with a sign test.
+
+    With one seed it is McNemar's exact test. With several each sample still counts once, since its seeds are
+    not independent.
+    """
+    pairs = predictions.pairs(other, first)
     if not pairs:
         return {"n_samples": 0, "better": None, "worse": None, "p_samples": None}
-    leads = [sum(mine.right[i] - theirs.right[i] for mine, theirs in pairs) for i in range(len(seen.samples))]
-    better, worse = sum(lead > 0 for lead in leads), sum(lead < 0 for lead in leads)
+    indices = range(len(predictions.samples))
+    leads = [sum(run.correct[i] - base.correct[i] for run, base in pairs) for i in indices]
+    better = sum(lead > 0 for lead in leads)
+    worse = sum(lead < 0 for lead in leads)
     from scipy.stats import binomtest
 
     p = float(binomtest(better, better + worse).pvalue) if better + worse else 1.0
     return {"n_samples": len(leads), "better": better, "worse": worse, "p_samples": p}
 
 
-# ------------------------------------------------------------ classes
-
-
-def by_class(section: Section, seen: Predictions, most: int = 10) -> list[dict[str, Any]]:
-    """F1 of every class against the first contestant's, over the seeds both have: the ``most`` largest gains and losses of each."""
+def by_class(section: Section, predictions: Predictions, most: int = 10) -> list[Row]:
+    """F1 of every class against the first contestant's on the common seeds: the largest gains and losses."""
     first, *others = section.names
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for name in others:
-        pairs = seen.pairs(name, first)
-        mine, theirs = (_scores(seen, [pair[side] for pair in pairs]) for side in (0, 1))
-        found: list[dict[str, Any]] = [
-            {
-                "contestant": name,
-                "class": label,
-                "samples": n,
-                "before": theirs[label][1],
-                "after": f1,
-                "difference": f1 - theirs[label][1],
-            }
-            for label, (n, f1) in mine.items()
-            if label in theirs  # of spellings, one may touch a character that the other leaves alone
-        ]
-        ordered = sorted((row for row in found if row["difference"]), key=lambda row: -row["difference"])
-        rows += [
-            row
-            for i, row in enumerate(ordered)
-            if (i < most and row["difference"] > 0) or (i >= len(ordered) - most and row["difference"] < 0)
-        ]
+        pairs = predictions.pairs(name, first)
+        scores, base = (_f1_scores(predictions, [pair[side] for pair in pairs]) for side in (0, 1))
+        changes: list[Row] = []
+        for label, (n, f1) in scores.items():
+            before = base.get(label, (0, f1))[
+                1
+            ]  # of spellings, one may touch a character that the other leaves
+            values = {"before": before, "after": f1, "difference": f1 - before}
+            changes.append({"contestant": name, "class": label, "samples": n, **values})
+        changes.sort(key=lambda row: -row["difference"])
+        rows += [row for row in changes[:most] if row["difference"] > 0]
+        rows += [row for row in changes[-most:] if row["difference"] < 0]
     return rows
 
 
-def _scores(seen: Predictions, runs: Sequence[Seen]) -> dict[str, tuple[int, float]]:
-    """Of each class that is there: its count in the test set, and F1 over the runs together."""
-    true, guessed, hit = Counter[str](), Counter[str](), Counter[str]()
+def _f1_scores(predictions: Predictions, runs: Sequence[TestedRun]) -> dict[str, tuple[int, float]]:
+    """For each class its number of test samples, and F1 over all runs together."""
+    expected, predicted, correct = Counter[str](), Counter[str](), Counter[str]()
     for run in runs:
-        for sample, guess in zip(seen.samples, run.predicted, strict=True):
-            for t, p in seen.kind.class_pairs(sample, guess):
-                true.update([t] if t is not None else [])
-                guessed.update([p] if p is not None else [])
-                hit.update([t] if t is not None and t == p else [])
-    return {label: (n // len(runs), 2 * hit[label] / (n + guessed[label])) for label, n in true.items()}
+        for sample, guess in zip(predictions.samples, run.predicted, strict=True):
+            for target, label in predictions.kind.class_pairs(sample, guess):
+                expected.update([target] if target is not None else [])
+                predicted.update([label] if label is not None else [])
+                correct.update([target] if target is not None and target == label else [])
+    return {
+        label: (n // len(runs), 2 * correct[label] / (n + predicted[label])) for label, n in expected.items()
+    }
 
 
-# ------------------------------------------------------------ samples
-
-
-def hardest(seen: Predictions, most: int = 20) -> list[dict[str, Any]]:
-    """The samples with the lowest p_margin on the mean over all runs, and the rivals that took them."""
-    runs = [run for by_seed in seen.runs.values() for run in by_seed.values()]
-    means = [(_mean([run.margins[i] for run in runs]), i) for i in range(len(seen.samples))]
+def hardest(predictions: Predictions, most: int = 20) -> list[Row]:
+    """The samples with the lowest mean p_margin over all runs, and the rivals that took them."""
+    kind = predictions.kind
+    runs = [run for by_seed in predictions.runs.values() for run in by_seed.values()]
+    means = []
+    for i in range(len(predictions.samples)):
+        margins = [margin for run in runs if (margin := run.margins[i]) is not None and math.isfinite(margin)]
+        means += [(statistics.mean(margins), i)] if margins else []
     rows = []
-    for margin, i in sorted((mean, i) for mean, i in means if mean is not None)[:most]:
-        text, gold = seen.kind.show(seen.samples[i], i)
-        taken = Counter(
-            rival for run in runs for rival in seen.kind.mistakes(seen.samples[i], run.predicted[i])
-        )
-        right = sum(run.right[i] for run in runs)
+    for margin, i in sorted(means)[:most]:
+        sample = predictions.samples[i]
+        text, target = kind.show(sample, i)
+        rivals = Counter(rival for run in runs for rival in kind.mistakes(sample, run.predicted[i]))
         rows.append(
             {
                 "sample": text,
                 "picture": next((run.pictures[i] for run in runs if i in run.pictures), None),
-                "gold": gold,
-                "rivals": dict(taken.most_common(MOST_RIVALS)),
+                "gold": target,
+                "rivals": dict(rivals.most_common(MOST_RIVALS)),
                 "margin": margin,
-                "right": right,
+                "right": sum(run.correct[i] for run in runs),
                 "runs": len(runs),
             }
         )
     return rows
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return statistics.mean(known) if known else None
