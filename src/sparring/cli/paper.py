@@ -40,4 +40,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    paper(options, {name: SETTINGS[name].parse(text) for name, text in flag_values(options).items()})
+    flags = {name: SETTINGS[name].parse(value) for name, value in flag_values(options).items()}
+    paper(options, flags)
