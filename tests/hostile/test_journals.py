@@ -260,8 +260,8 @@ def test_a_broken_line_is_named_and_a_torn_last_one_dropped(tmp_path: Path) -> N
     assert RunFolder(tmp_path).lines("steps") == [row, row]
     for line, problem in (
         ("{", "Expecting property name"),
-        ("[1]", "the content must be an object"),
-        (json.dumps({**row, "step": "1"}), "step must be an integer, got '1'"),
+        ("[1]", "the content must be a valid object"),
+        (json.dumps({**row, "step": "1"}), "step must be a valid integer, got '1'"),
         (json.dumps({"step": 1}), 'the content must be an object with "epoch"'),
         ("[" * 100_000, "nested too deeply"),
         ("9" * 5000, "Exceeds the limit"),
