@@ -1,6 +1,4 @@
-"""Names, numbers and encodings of the command line: no run outside ``--out``, no traceback for a user's mistake."""
-
-from __future__ import annotations
+"""Names, numbers and encodings on the command line: no run outside ``--out``, no traceback for a mistake."""
 
 import contextlib
 import dataclasses
@@ -142,8 +140,10 @@ sys.exit(sys.stdin.read() != {!r})
 
 
 def test_the_real_command_line(tmp_path: Path) -> None:
-    """In a process of its own, whose output is latin-1, with a pipe that says yes: broken data sets and files, a model with code; no
-    traceback, no question, no code run."""
+    """Broken files and a model with code, in a process whose output is latin-1 and whose input says yes.
+
+    No traceback, no question, no code run.
+    """
     mark, yes = tmp_path / "mark", "y\n" * 9
     with_code(tmp_path / "model", mark)
     write(tmp_path / "cifar100", pickles(train=[1]))

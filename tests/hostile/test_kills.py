@@ -1,6 +1,4 @@
-"""Real kills at random moments: what is resumed ends with the same bits, and nothing half-written stays."""
-
-from __future__ import annotations
+"""Real kills at random moments: a resumed run ends with the same bits, and no incomplete file remains."""
 
 import json
 import multiprocessing
@@ -92,7 +90,7 @@ def test_a_loop_ends_the_same(tmp_path: Path) -> None:
 
 
 def results(out: Path) -> tuple[Any, ...]:
-    """What does not depend on clock and place: summary with the checksums of the weights, journals, predictions."""
+    """What does not depend on time and place: summary, checksums of the weights, journals, predictions."""
     (path,) = out.rglob("summary.json")
     folder = RunFolder(path.parent)
     summary = {name: value for name, value in folder.summary().items() if name not in TIMES}
@@ -106,20 +104,8 @@ def results(out: Path) -> tuple[Any, ...]:
 
 def test_a_run_of_the_lab_ends_the_same(tmp_path: Path) -> None:
     draw = random.Random(1)
-    flags = [
-        "--epochs",
-        "4",
-        "--n-train",
-        "300",
-        "--save-every",
-        "2",
-        "--threads",
-        "1",
-        "--device",
-        "cpu",
-        "--rest",
-    ]
-    command = ["run", "digits", *flags, "--out"]
+    flags = "--epochs 4 --n-train 300 --save-every 2 --threads 1 --device cpu --rest"
+    command = ["run", "digits", *flags.split(), "--out"]
     ends(lab, *command, str(tmp_path / "whole"))
     cut = tmp_path / "cut"
     cut.mkdir()
@@ -128,9 +114,8 @@ def test_a_run_of_the_lab_ends_the_same(tmp_path: Path) -> None:
     )
     assert n_killed
     for folder in {path.parent for path in cut.rglob("config.toml")}:
-        (folder / f"summary.json.{os.getpid()}.part").write_text(
-            "{"
-        )  # a living process has the dead one's number
+        part = folder / f"summary.json.{os.getpid()}.part"  # a running process has the number of the dead one
+        part.write_text("{")
     ends(lab, *command, str(cut))
     assert results(cut) == results(tmp_path / "whole")
     assert not parts(cut)

@@ -1,6 +1,4 @@
-"""The lock of a run folder under stress: many processes take it, some of them delete the folder; no two ever hold it at once."""
-
-from __future__ import annotations
+"""The lock of a run folder under stress: processes take it and delete the folder; no two hold it at once."""
 
 import multiprocessing
 import os
@@ -9,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparring.files import sweep
 from sparring.lab.errors import UserError
 from sparring.lab.runs.lock import alone, remove
 from tests.hostile.size import FACTOR
@@ -63,7 +62,7 @@ def test_no_two_processes_hold_the_lock(deletes: bool, tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_deleted_with_its_folder_leaves_the_next_one_alone(tmp_path: Path) -> None:
-    """The first holder's folder is deleted; a second one holds a new lock, which the first must not remove."""
+    """The first lock is deleted and a second one is taken, which the first holder must not remove."""
     path = tmp_path / "seed-0"
     first, second = alone(path), alone(path)
     first.__enter__()
@@ -78,7 +77,7 @@ def test_a_lock_that_was_deleted_with_its_folder_leaves_the_next_one_alone(tmp_p
 
 
 def test_the_holder_sweeps_what_a_kill_left(tmp_path: Path) -> None:
-    """Also where a living process has the number of the dead one. Other files stay, and so do those of folders below."""
+    """Also if a running process has the number of the dead one. Other files remain."""
     (tmp_path / "model").mkdir()
     swept = [f"summary.json.{pid}.part" for pid in (1, os.getppid(), os.getpid(), 2**22 + 1, 10**30)]
     kept = ["notes.part", "x.abc.part", "model/a.1.part"]
@@ -89,8 +88,6 @@ def test_the_holder_sweeps_what_a_kill_left(tmp_path: Path) -> None:
 
 
 def test_without_the_lock_only_the_dead_are_swept(tmp_path: Path) -> None:
-    from sparring.files import sweep
-
     for pid in (os.getppid(), 2**22 + 1):
         (tmp_path / f"report.html.{pid}.part").touch()
         (tmp_path / f"other.html.{pid}.part").touch()

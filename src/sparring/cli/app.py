@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _short_warnings():
             return int(options.command(options) or 0)
     except KeyboardInterrupt:
-        print("interrupted; the same command continues where it stopped", file=sys.stderr)
+        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:  # head or less has closed its end
         sys.stderr.close()

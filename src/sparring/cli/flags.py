@@ -48,7 +48,8 @@ def add_fields(parser: argparse.ArgumentParser, without: Collection[str] = ()) -
             types = [t.__name__.upper() for t in setting.types if t is not str or not setting.choices]
             form = {"metavar": "|".join([*types, *setting.choices])}
             default = "" if setting.default is None else f" (default: {setting.default})"
-        groups[setting.group].add_argument(setting.flag, default=None, help=setting.help + default, **form)
+        help = setting.help.replace("%", "%%") + default
+        groups[setting.group].add_argument(setting.flag, default=None, help=help, **form)
 
 
 def read_config(options: argparse.Namespace) -> Config:

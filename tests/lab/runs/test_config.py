@@ -1,7 +1,5 @@
 """Settings: typed, from TOML and flags, resolved for a task."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -55,12 +53,32 @@ def test_a_written_config_reads_back_equal(tmp_path: Path) -> None:
         ({"delta": "many"}, "delta must be a number or adaptive, got 'many'"),
         ({"accumulation": "sometimes"}, "accumulation must be an integer or adaptive, got 'sometimes'"),
         ({"lr": "nan"}, "lr must be a number, got 'nan'"),
+        ({"lr": True}, "lr must be a number, got True"),
+        ({"epochs": True}, "epochs must be an integer, got True"),
+        ({"metric": "a\0b"}, "metric must be text without null characters, got 'a\\x00b'"),
     ],
 )
 def test_a_wrong_value_is_named(flags: dict[str, str], message: str) -> None:
     with pytest.raises(UserError) as error:
         Config.read(None, {"task": "digits", **flags})
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "parsed"),
+    [
+        ("epochs", "1e1", 10),
+        ("epochs", 8.0, 8),
+        ("lr", 1, 1.0),
+        ("accumulation", "3", 3),
+        ("rest", "yes", True),
+        ("label_separator", 3, "3"),
+        ("delta", "0.3", 0.3),
+    ],
+)
+def test_values_are_converted(name: str, value: object, parsed: object) -> None:
+    converted = getattr(Config("digits", **{name: value}), name)  # type: ignore[arg-type]
+    assert (converted, type(converted)) == (parsed, type(parsed))
 
 
 def test_a_wrong_file_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,4 @@
-"""Every task that is here with every loss that fits its kind, through the command line's own way, at a small size."""
-
-from __future__ import annotations
+"""Every task that is available with every loss that fits its kind, at a small size."""
 
 import math
 from pathlib import Path

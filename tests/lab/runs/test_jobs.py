@@ -1,6 +1,4 @@
-"""Runs side by side: an interrupt saves all of them, an error of one is told."""
-
-from __future__ import annotations
+"""Parallel runs: an interrupt saves them, an error of one is raised, results equal those of runs in turn."""
 
 import json
 import os
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sparring.cli.app import main
 from sparring.lab.errors import UserError
 from sparring.lab.runs.compare import plans_for
 from sparring.lab.runs.config import Config
@@ -19,58 +18,51 @@ from sparring.lab.runs.jobs import run_all
 from sparring.lab.table import console
 from tests.lab.data import data, task
 
-COMMAND = [
-    sys.executable,
-    "-m",
-    "sparring.cli",
-    "compare",
-    "digits",
-    "--losses",
-    "softmax,as-softmax",
-    "--epochs",
-    "12",
-    "--json",
-]
-
-
-def rows(out: str) -> list[list[object]]:
-    return [
-        [row[name] for name in ("contestant", "test", "dev", "backwards", "correlation")]
-        for row in json.loads(out)["rows"]
-    ]
+LOSSES = "softmax,as-softmax,t-softmax:lr=1e30"  # the last one diverges
+COMMAND = ["compare", "digits", "--losses", LOSSES, "--epochs", "20", "--json"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals to a group of processes")
-def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    command = [*COMMAND, "--jobs", "2", "--out", str(tmp_path / "stopped")]
+def test_interrupted_parallel_runs_continue_and_end_as_runs_in_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parallel = [*COMMAND, "--jobs", "2", "--out", str(tmp_path / "parallel")]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-m", "sparring.cli", *parallel],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    while len(steps := list(tmp_path.rglob("steps.jsonl"))) < 2 or any(
-        path.read_text().count("\n") < 5 for path in steps
-    ):
+    while sum(file.read_text().count("\n") >= 5 for file in tmp_path.rglob("steps.jsonl")) < 2:
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, error = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, ""), error
-    assert error == "interrupted; the same command continues where it stopped\n"
-    assert len(list(tmp_path.rglob("checkpoint.pt"))) == 2
-    assert not list(tmp_path.rglob("summary.json"))
-    again = subprocess.run(command, capture_output=True, text=True, check=True)
-    whole = subprocess.run(
-        [*COMMAND, "--threads", "1", "--out", str(tmp_path / "whole")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert rows(again.stdout) == rows(whole.stdout)
+    assert error == "interrupted; the same command goes on where it stopped\n"
+    started = {file.parent for file in tmp_path.rglob("steps.jsonl") if "t-softmax" not in str(file.parent)}
+    unfinished = {folder for folder in started if not (folder / "summary.json").exists()}
+    assert unfinished
+    assert all((folder / "checkpoint.pt").exists() for folder in unfinished)
+
+    results = []
+    for command in (parallel, [*COMMAND, "--threads", "1", "--out", str(tmp_path / "in turn")]):
+        assert main(command) == 1
+        shown = capsys.readouterr()
+        assert shown.err.count("training diverged") == shown.err.count("\n") == 1
+        facts = json.loads(shown.out)
+        assert [failure["run"] for failure in facts["failed"]] == ["t-softmax tau=0.5 seed 0"]
+        names = ("contestant", "test", "dev", "backwards", "correlation")
+        results.append([[row[name] for name in names] for row in facts["rows"]])
+    assert results[0] == results[1]
+    assert len(results[0]) == 2
 
 
-def test_a_mistake_of_a_run_is_told_as_it_is(tmp_path: Path) -> None:
-    """Found in a worker: the model's folder is only looked at there."""
-    made = data("multi-class")
+def test_an_error_in_a_worker_is_raised(tmp_path: Path) -> None:
+    """Only the worker looks for the model's folder."""
+    samples = data("multi-class")
     config = Config("digits", out=str(tmp_path), model=str(tmp_path / "no-model"), epochs=1)
-    plans = plans_for([config.replace(loss="softmax"), config], 1, task("multi-class", made), made)
+    plans = plans_for([config.replace(loss="softmax"), config], 1, task("multi-class", samples), samples)
     with pytest.raises(UserError, match="no-model"):
         run_all(plans, 2, console(stderr=True))

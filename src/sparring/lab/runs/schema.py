@@ -20,13 +20,6 @@ from sparring.lab.kinds import get_kind, list_kinds
 LARGEST = 1e100  # squares of larger numbers overflow
 N_BINS = 40  # bins of a histogram of margins, from -1 to 1
 WHOLE = "the content"
-EXPECTED = {  # by pydantic's type of error
-    **dict.fromkeys(("model_type", "dict_type"), "an object"),
-    **dict.fromkeys(("float_type", "finite_number"), "a number"),
-    **dict.fromkeys(("int_type", "int_from_float"), "an integer"),
-    "string_type": "text",
-    "list_type": "a list",
-}
 
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 Positive = Annotated[float, Field(gt=0, le=LARGEST)]
@@ -198,7 +191,8 @@ def _explain(error: ValidationError, value: Any) -> str:
     place = place.removeprefix(".") or WHOLE
     if problem["type"] == "missing":
         return f'{place} must be an object with "{problem["loc"][-1]}", got {_shorten(value)}'
-    expected = EXPECTED.get(problem["type"]) or problem["msg"].removeprefix("Input should be ")
+    expected = problem["msg"].removeprefix("Input should be ").partition(" or instance of")[0]
+    expected = expected.replace("dictionary", "object").replace("string", "text")
     return f"{place} must be {expected}, got {_shorten(value)}"
 
 
