@@ -87,7 +87,7 @@ def tiny_text_model(auto_class: str, texts: Sequence[str], labels: Sequence[str]
     """The small network on characters, with the characters of the texts as its vocabulary."""
     tokenizer = character_tokenizer(texts)
     config = TinyConfig(
-        len(tokenizer),
+        vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         space_token_id=tokenizer.get_vocab().get(" ", -1),
         **label_names(labels),
