@@ -1,4 +1,4 @@
-"""Models for sounds: two that are trained from scratch, a speech encoder from a wheel, and any Hugging Face model."""
+"""Models for sounds: two trained from scratch, a speech encoder from a wheel, and any Hugging Face model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SpeakerConfig(PretrainedConfig):
 
 
 class SpeakerForAudioClassification(OwnInitialization):
-    """Resemblyzer's LSTM, pre-trained to tell voices apart, with a head on the mean of its states over time."""
+    """Resemblyzer's LSTM, pre-trained to tell voices apart, with a head on the mean of its states."""
 
     config_class = SpeakerConfig
     main_input_name = "input_values"
@@ -105,7 +105,7 @@ def _small_transformer(processor: MelSpectrogram, names: dict[str, Any]) -> ASTC
         num_attention_heads=4,
         intermediate_size=192,
         num_mel_bins=processor.n_mels,
-        max_length=processor.frames,
+        max_length=processor.frames or 1024,
         frequency_stride=16,
         time_stride=8,
         hidden_dropout_prob=0.1,

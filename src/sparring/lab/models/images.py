@@ -18,12 +18,13 @@ FILE = "preprocessor_config.json"  # as transformers names it
 
 @dataclass(frozen=True)
 class ImageProcessor:
-    """Images to the inputs of a network. Saved in the form of transformers, so that ``AutoImageProcessor`` loads it.
+    """Images to the inputs of a network. ``AutoImageProcessor`` of transformers can load what it saves.
 
     Attributes:
         height, width: Size that images are scaled to.
         mean, std: Of each channel, where black is 0 and white 1.
-        augment: In training, "crop" shifts images by up to an eighth of their size; "flip" also mirrors half of them.
+        augment: In training, "crop" shifts images by up to an eighth of their size; "flip" also mirrors half
+            of them.
     """
 
     height: int

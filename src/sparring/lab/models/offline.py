@@ -1,7 +1,7 @@
 """Whether the Hugging Face hub can be reached.
 
-If not, the hub's libraries are switched to offline mode. They then use their caches at once, instead of retrying for
-half a minute.
+If not, the hub's libraries are switched to offline mode. They then use their caches at once, instead of
+retrying for half a minute.
 """
 
 import os

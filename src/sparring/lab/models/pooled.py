@@ -1,4 +1,4 @@
-"""A text classifier on the mean of the tokens of any encoder. The heads of transformers use the first token instead."""
+"""A text classifier on the mean of an encoder's tokens, where transformers uses the first token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparring.lab.models.tiny import OwnInitialization, register
 
 
 class MeanPooledConfig(PretrainedConfig):
-    """Settings of `MeanPooledForSequenceClassification`: the config of the encoder, and the dropout of the head."""
+    """The config of the encoder, and the dropout of the head."""
 
     model_type = "sparring-mean-pooled"
 

@@ -1,7 +1,7 @@
 """Encoder-decoder networks for generation: a small BART trained from scratch, or any Hugging Face model.
 
-Also gives access to what a network computes before its output layer, so that a loss can apply that layer itself and the
-logits of the whole vocabulary are never held.
+Also gives access to what a network computes before its output layer, so that a loss can apply that layer
+itself and the logits of the whole vocabulary are never held.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def build(
 
 
 def _tiny(texts: Sequence[str]) -> Model:
-    """Two layers each, width 128. Attention has no dropout: kernels draw it by the position in the batch, so the
-    backward pass of won samples could not be skipped there."""
+    """Two layers each, width 128. Attention has no dropout: kernels draw it by the position in the batch, so
+    the backward pass of won samples could not be skipped there."""
     tokenizer = piece_tokenizer(texts)
     config = BartConfig(
         vocab_size=len(tokenizer),

@@ -1,7 +1,7 @@
-"""Processors of sounds: resampling and log-mel spectra on torch, or the feature extractor of a Hugging Face model.
+"""Processors of sounds: log-mel spectra on torch, or the feature extractor of a Hugging Face model.
 
-The feature extractors of transformers compute spectra with torchaudio, or frame by frame in Python, so that networks
-of ours have their own.
+The feature extractors of transformers compute spectra with torchaudio, or frame by frame in Python, so that
+networks of ours have their own.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     characters ─► residual convolutions, beside hashed n-grams ─► one row per character, or pooled ─► classes
 
-They are classes of transformers, so that they save and load as such. No layer mixes samples, so the backward pass of
-won samples can be skipped throughout.
+They are classes of transformers, so that they save and load as such. No layer mixes samples, so the
+backward pass of won samples can be skipped throughout.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class TinyAudioConfig(PretrainedConfig):
 class NGrams(nn.Module):
     """(N, L) characters to (N, L, H): the sum of the embeddings of the n-grams that end at each character.
 
-    N-grams are hashed into buckets. Their embeddings start close to zero, because an n-gram that does not occur in
-    training should have no influence. Some are dropped in training, so that no single one decides.
+    N-grams are hashed into buckets. Their embeddings start close to zero, because an n-gram that does not
+    occur in training should have no influence. Some are dropped in training, so that no single one decides.
     """
 
     def __init__(self, config: Any) -> None:
@@ -120,7 +120,7 @@ class NGrams(nn.Module):
 
 
 class ConvolutionBlocks(nn.Module):
-    """(N, L, H) to (N, L, H): residual convolutions of growing dilation. Padding stays 0, so it reaches no neighbour."""
+    """(N, L, H) to (N, L, H): residual convolutions. Padding stays 0, so that it reaches no neighbour."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -171,9 +171,8 @@ class TinyModel(OwnInitialization):
         hidden = self.blocks(self.dropout(self.characters(input_ids)) * mask, mask)
         return torch.cat([hidden, self.grams(input_ids, mask)], -1), mask
 
-    def classify(self, *features: Tensor) -> Tensor:
-        logits: Tensor = self.classifier(self.dropout(torch.cat(features, -1)))
-        return logits
+    def classify(self, *features: Tensor) -> Any:
+        return self.classifier(self.dropout(torch.cat(features, -1)))
 
 
 class TinyForSequenceClassification(TinyModel):
@@ -204,7 +203,7 @@ class TinyForTokenClassification(TinyModel):
 
 
 class TinyForImageClassification(OwnInitialization):
-    """Three convolutions for images of a few pixels. Larger images are first reduced by convolutions with stride 2."""
+    """Three convolutions for small images. Larger ones are first reduced by convolutions with stride 2."""
 
     config_class = TinyImageConfig
     main_input_name = "pixel_values"
@@ -232,7 +231,7 @@ class TinyForImageClassification(OwnInitialization):
 
 
 class TinyForAudioClassification(OwnInitialization):
-    """(N, frames, bands) through residual convolutions over time, then the maximum and the mean of each feature."""
+    """Residual convolutions over time, then the maximum and the mean of each feature."""
 
     config_class = TinyAudioConfig
     main_input_name = "input_values"

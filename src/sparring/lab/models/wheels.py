@@ -1,4 +1,4 @@
-"""Pre-trained networks that install as wheels from the package index. The packages are located, but not imported."""
+"""Pre-trained networks that install as wheels. The packages are located, but not imported."""
 
 import importlib.util
 from pathlib import Path
