@@ -284,7 +284,7 @@ class Run:
 
 @contextmanager
 def _stop_on_interrupt(loop: Loop, enabled: bool) -> Iterator[None]:
-    """The first Ctrl-C saves and stops at the end of the accumulation window; the second one stops at once."""
+    """The first Ctrl-C saves and stops at the end of the accumulation window, the second one at once."""
     if not enabled or threading.current_thread() is not threading.main_thread():
         yield
         return
