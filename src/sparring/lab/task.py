@@ -1,7 +1,8 @@
 """Tasks: named data sets, each with three splits of samples of one kind.
 
-A sample is a dict with the fields of its kind, as one line of JSONL holds it. A task is a function that loads the
-splits. `register` lists it, so that one file under ``datasets/`` is enough for the command line, tests and report.
+A sample is a dict with the fields of its kind, as one line of JSONL holds it. A task is a function that
+loads the splits. `register` lists it, so that one file under ``datasets/`` is enough for the command line,
+tests and report.
 """
 
 from __future__ import annotations
@@ -34,21 +35,14 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class Data:
-    """The samples of a task.
-
-    Attributes:
-        kind: The kind of the samples.
-        train, dev, test: The splits.
-        source: The folder, package or name on the hub that they come from.
-        notes: What a reader of results should know about them.
-    """
+    """The samples of a task."""
 
     kind: Kind
     train: list[Sample]
     dev: list[Sample]
     test: list[Sample]
-    source: str
-    notes: tuple[str, ...] = ()
+    source: str  # the folder, package or name on the hub that they come from
+    notes: tuple[str, ...] = ()  # what a reader of results should know about them
 
     @cached_property
     def labels(self) -> list[str]:
@@ -84,20 +78,18 @@ def plain(sample: Sample) -> Sample:
 
 @dataclass(frozen=True)
 class Where:
-    """Where to look for data: a folder that holds one folder per task, and whether the hub may be asked."""
+    """Where to look for data."""
 
-    data_dir: Path | None = None
-    hub: bool = True
+    data_dir: Path | None = None  # holds one folder per task
+    hub: bool = True  # whether the Hugging Face hub may be used
 
     @classmethod
     def default(cls, data_dir: str | Path | None = None) -> Where:
-        """The folder given, else ``$SPARRING_DATA``; no hub where ``HF_HUB_OFFLINE`` is set."""
+        """The given folder, or ``$SPARRING_DATA``; no hub if ``HF_HUB_OFFLINE`` is set."""
         folder = data_dir or os.environ.get("SPARRING_DATA")
         check_text(str(folder or ""), "the folder of data sets (--data-dir or SPARRING_DATA)")
-        return cls(
-            Path(folder).expanduser() if folder else None,
-            os.environ.get("HF_HUB_OFFLINE", "").upper() not in ("1", "ON", "YES", "TRUE"),
-        )
+        offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+        return cls(Path(folder).expanduser() if folder else None, hub=not offline)
 
 
 @dataclass(frozen=True)
@@ -108,21 +100,31 @@ class Task:
     kind: Kind
     about: str
     load: Callable[[Where], Data]
-    metric: str  # the figure that decides, one of the kind's metrics
+    metric: str  # selects models; one of the kind's
     home: str  # where the data comes from
-    sizes: tuple[int, ...] = ()  # train, dev, test as published
-    aliases: tuple[str, ...] = ()  # other names it goes by: its folder's, where that differs
-    embedded: bool = False  # comes with a package, no file needed
-    top_k: int | None = None  # multi-label: predict the k largest; None: every logit above 0
-    max_length: int = 128
-    settings: Mapping[str, Any] = field(default_factory=dict)  # defaults of the run that are this task's own
+    sizes: tuple[int, ...] = ()  # published sizes of train, dev and test
+    aliases: tuple[str, ...] = ()  # other names, such as that of its folder
+    embedded: bool = False  # a package holds the data, so that no file is needed
+    top_k: int | None = None  # multi-label: predict the k largest logits; None: every logit above 0
+    max_length: int = 128  # largest number of tokens of a text, for usual tokenizers
+    settings: Mapping[str, Any] = field(default_factory=dict)  # defaults of runs on this task
 
 
 _TASKS: dict[str, Task] = {}
 
 
 def register(name: str, **facts: Any) -> Callable[[Callable[[Where], Data]], Callable[[Where], Data]]:
-    """Decorator of a loader: list it as a task."""
+    """Decorator of a loader: list it as a task.
+
+    Args:
+        name: The name of the task.
+        facts: The other attributes of `Task`; ``kind`` may be a name.
+
+    Example:
+        >>> @register("mine", kind="multi-class", about="…", metric="accuracy", home="…")  # doctest: +SKIP
+        ... def load(where: Where) -> Data:
+        ...     return load_published(where, "multi-class", ["mine"], original)
+    """
 
     def bind(load: Callable[[Where], Data]) -> Callable[[Where], Data]:
         try:
@@ -136,25 +138,32 @@ def register(name: str, **facts: Any) -> Callable[[Callable[[Where], Data]], Cal
 
 
 def list_tasks() -> list[Task]:
+    """All tasks, sorted by name."""
     return [_TASKS[name] for name in sorted(_TASKS)]
 
 
 def known(name: str) -> bool:
+    """Whether there is a task of this name or alias."""
     return any(name in (task.name, *task.aliases) for task in _TASKS.values())
 
 
 def get_task(name: str) -> Task:
+    """The task of a name or alias.
+
+    Raises:
+        UserError: There is no such task.
+    """
     for task in _TASKS.values():
         if name in (task.name, *task.aliases):
             return task
-    plain = {known.replace("_", "-"): known for known in _TASKS}
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), plain, n=1)
-    hint = f'; did you mean "{plain[near[0]]}"?' if near else "."
+    spellings = {existing.replace("_", "-"): existing for existing in _TASKS}
+    similar = difflib.get_close_matches(name.lower().replace("_", "-"), spellings, n=1)
+    hint = f'; did you mean "{spellings[similar[0]]}"?' if similar else "."
     raise UserError(f'no task named "{name}"{hint} Known: {", ".join(sorted(_TASKS))}')
 
 
 def survey(tasks: Sequence[Task], where: Where) -> list[dict[str, Any]]:
-    """For each task whether it is here, without asking the hub: real sizes where it is, published ones where not."""
+    """For each task whether its data is here, without the hub; its sizes, or the published ones."""
     rows = []
     for task in tasks:
         row: dict[str, Any] = {
@@ -163,26 +172,22 @@ def survey(tasks: Sequence[Task], where: Where) -> list[dict[str, Any]]:
             "about": task.about,
             "home": task.home,
             "notes": [],
+            "here": False,
+            "sizes": list(task.sizes) or None,
+            "classes": None,
         }
         try:
             data = task.load(dataclasses.replace(where, hub=False))
-            sizes = [len(data.train), len(data.dev), len(data.test)]
-            row |= {
-                "here": True,
-                "sizes": sizes,
-                "classes": len(data.labels) or None,
-                "where": data.source,
-                "notes": list(data.notes),
-            }
+            row["here"] = True
+            row["sizes"] = [len(data.train), len(data.dev), len(data.test)]
+            row["classes"] = len(data.labels) or None
+            row["where"] = data.source
+            row["notes"] = list(data.notes)
         except Exception as error:  # one broken folder must not hide the other tasks
-            said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {reason(error)}"
-            why = "not here" if isinstance(error, MissingDataError) else f"broken: {said}"
-            row |= {
-                "here": False,
-                "sizes": list(task.sizes) or None,
-                "classes": None,
-                "where": why,
-                "error": said,
-            }
+            row["error"] = (
+                str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {reason(error)}"
+            )
+            missing = isinstance(error, MissingDataError)
+            row["where"] = "not here" if missing else f"broken: {row['error']}"
         rows.append(row)
     return rows

@@ -1,4 +1,4 @@
-"""`Kind`: everything that the lab has to know about one kind of task. One file of this folder defines one kind."""
+"""`Kind`: everything that the lab knows about one kind of task. Each file of this folder defines one."""
 
 from __future__ import annotations
 
@@ -22,62 +22,40 @@ class Kind:
 
     The defaults describe samples with one label each. Subclasses override what differs and register with
     `register_kind`; nothing else in the lab has to change for a new kind.
-
-    Attributes:
-        name: The word that files and flags use.
-        fields: Fields of a sample. The first one is what a model reads.
-        target: The field that a model predicts.
-        list_fields: The fields that hold lists of strings.
-        equal_lengths: Two fields that must have the same length.
-        noun: Plural of what the samples hold, for messages.
-        reads_text: Whether inputs are texts, as opposed to images or sounds.
-        one_label: Whether a sample has exactly one label.
-        labelled: Whether the classes are labels that the samples carry.
-        multilabel: Whether a sample has any number of labels.
-        generates: Whether predictions are generated token by token.
-        roles: For tables: the field that each column role (text, text_b, label) fills. Empty: not from tables.
-        column_names: For tables: names by which the column of a role is recognised, where they are special.
-        description: For tables: how the columns are understood, with the fields {text}, {text_b}, {label} for
-            their names and {n_labels}.
-        has_separator: For tables: whether a cell may hold several values.
-        separator: For tables: what separates them by default.
-        endings: Endings of files that hold one sample each.
-        arrays, optional_arrays: Names of arrays that hold many samples.
-        task_settings: Default settings of tasks made from a user's files.
-        encoder_class: Turns samples into batches and logits into predictions.
-        auto_class: The class of transformers that loads a saved network.
-        models: Models built by name. Others are names on the Hugging Face hub or folders.
-        pretrained: The pre-trained model that needs no download.
-        model_options: The `ModelOptions` that apply.
     """
 
-    name: str
-    fields: tuple[str, ...]
-    target: str = "label"
-    list_fields: tuple[str, ...] = ()
-    equal_lengths: tuple[str, str] | None = None
-    noun = "texts"
-    reads_text = True
-    one_label = True
-    labelled = True
-    multilabel = False
-    generates = False
+    name: str  # the word that files and flags use
+    fields: tuple[str, ...]  # of a sample; a model reads the first one
+    target: str = "label"  # the field that a model predicts
+    list_fields: tuple[str, ...] = ()  # fields that hold lists of strings
+    equal_lengths: tuple[str, str] | None = None  # two fields that must have the same length
+    noun = "texts"  # what samples hold, in messages
+    reads_text = True  # False: images or sounds
+    one_label = True  # exactly one per sample
+    multilabel = False  # any number per sample
+    labelled = True  # False: the classes are not labels of the samples
+    generates = False  # predictions are generated token by token
 
-    roles: Mapping[str, str] = {}
-    column_names: Mapping[str, frozenset[str]] = {}
-    description = 'column "{label}" holds one of {n_labels} values'
-    has_separator = False
-    separator: str | None = None
+    # how tables of a user are read; without roles, the kind does not come in tables
+    roles: Mapping[str, str] = {}  # the field that each column role (text, text_b, label) fills
+    column_names: Mapping[
+        str, frozenset[str]
+    ] = {}  # names that mark the column of a role, if they are special
+    description = 'column "{label}" holds one of {n_labels} values'  # {text}, {text_b}, {label}: column names
+    has_separator = False  # a cell may hold several values
+    separator: str | None = None  # what separates them by default
+
+    # files with one sample each, and arrays with many
     endings: tuple[str, ...] = ()
     arrays: tuple[str, ...] = ()
     optional_arrays: tuple[str, ...] = ()
-    task_settings: Mapping[str, Any] = {}
+    task_settings: Mapping[str, Any] = {}  # defaults of tasks made from a user's files
 
     encoder_class: type[Encoder] = Encoder
-    auto_class: str
-    models: Mapping[str, ModelDefaults] = {}
-    pretrained: str
-    model_options: tuple[str, ...] = ()
+    auto_class: str  # the class of transformers that loads a saved network
+    models: Mapping[str, ModelDefaults] = {}  # by name; further names are on the Hugging Face hub, or folders
+    pretrained: str  # the pre-trained model that needs no download
+    model_options: tuple[str, ...] = ()  # the `ModelOptions` that apply
 
     def __str__(self) -> str:
         return self.name
@@ -127,7 +105,7 @@ class Kind:
     def parse_inputs(
         self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
     ) -> list[Sample]:
-        """Make samples without labels of what a user passes to ``predict``; ``seconds`` are for pairs of texts."""
+        """Make samples without labels of the inputs of ``predict``; ``seconds`` are for pairs of texts."""
         if seconds is not None:
             raise UserError(f"{task} takes one text, not a pair")
         return [self.parse_input(text, task, processor) for text in inputs]

@@ -1,7 +1,7 @@
 """Text generation: a source text and a target text.
 
-The classes are the vocabulary of the tokenizer. If the loss has a fused form, it gets the output layer of the network
-and the hidden states before it, so that the logits of all tokens never exist at once.
+The classes are the vocabulary of the tokenizer. If the loss has a fused form, it gets the output layer of
+the network and the hidden states before it, so that the logits of all tokens never exist at once.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class GenerationEncoder(TextEncoder):
         )
 
     def forward(self, net: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """(N, T, H) hidden states or (N, C, T) logits, depending on the last `objective`, and (N, T) targets."""
+        """(N, T, H) hidden states or (N, C, T) logits, by the last `objective`, and (N, T) targets."""
         from sparring.lab.models import seq2seq
 
         inputs: dict[str, Any] = {

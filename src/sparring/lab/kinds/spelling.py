@@ -32,7 +32,7 @@ class SpellingEncoder(PerTokenEncoder):
 
 @register_kind
 class SpellingKind(TextKind):
-    """A sentence and its correction, character by character. The classes are the characters of the training data."""
+    """A sentence and its correction, as long. The classes are the characters of the training data."""
 
     name = "spelling"
     fields = ("source", "target")

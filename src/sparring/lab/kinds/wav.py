@@ -1,4 +1,4 @@
-"""WAV files to 16-bit samples, and the bounds of their sample rate."""
+"""WAV files to 16-bit samples, and bounds of sample rates."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from sparring.lab.kinds.encoder import Sample
 
-RATES = (1_000, 384_000)  # samples a second: a telephone has 8,000, the finest studio converters 384,000
+RATES = (1_000, 384_000)  # samples per second: telephones have 8,000, studio converters up to 384,000
 
 
 def read_wav(path: Path) -> Sample:
-    """One channel, the mean of all: 16-bit samples, and how many a second. A `ValueError` where it is no such sound."""
+    """The mean of all channels as 16-bit samples, and the rate. Raises ValueError if it is not a sound."""
     from scipy.io import wavfile
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of chunks that are not sound
+        warnings.simplefilter("ignore")  # about chunks that are not sound
         rate, sound = wavfile.read(path)
     if not len(sound):
         raise ValueError("no sound in it")
@@ -27,15 +27,15 @@ def read_wav(path: Path) -> Sample:
 
 
 def check_rate(rate: Any) -> int:
-    """A sample rate that sound can have."""
+    """The rate, if sound can have it; raises ValueError otherwise."""
     low, high = RATES
     if not isinstance(rate, int) or isinstance(rate, bool) or not low <= rate <= high:
-        raise ValueError(f"expected {low:,} to {high:,} samples a second, got {rate!r:.40}")
+        raise ValueError(f"expected {low:,} to {high:,} samples per second, got {rate!r:.40}")
     return rate
 
 
 def sixteen_bits(sound: Any) -> Tensor:
-    """Samples (n,) or (n, channels) of 8 bits without a sign, of more bits with one, or numbers between -1 and 1."""
+    """(n,) or (n, channels) unsigned bytes, signed integers, or numbers between -1 and 1, to (n,) int16."""
     import numpy as np
 
     values = np.asarray(sound)
