@@ -125,7 +125,7 @@ class Run:
         # evaluations use one δ, so that the losses of a run can be compared
         self.eval_loss = config.make_loss(n_steps, schedule=False).to(self.accelerator.device)
         self.dev = self._evaluator(dev)
-        rests = {"rest": config.rest, "check": config.check, "max_rest": config.max_rest}
+        rests: dict[str, Any] = {"rest": config.rest, "check": config.check, "max_rest": config.max_rest}
         parts = resolve_speed(net, len(features), loss=objective, speed=config.speed, **rests)
         return Loop(
             net,
