@@ -66,7 +66,7 @@ def train_with_loop(model: nn.Module, samples: list[Any], args: argparse.Namespa
     settings = {"batch_size": 32, "epochs": args.epochs, "lr": args.lr, "folder": args.folder}
     loop = Loop(model, "as-softmax", samples, speed="all", collate=collate, **settings)
     loop.run()
-    return loop.replicas.rank, loop.replicas.size
+    return loop.collectives.rank, loop.collectives.size
 
 
 def train_with_trainer(model: nn.Module, samples: list[Any], args: argparse.Namespace) -> tuple[int, int]:

@@ -79,7 +79,7 @@ def test_undone_at_the_end() -> None:
             pass
         half_won(model(torch.randn(8, 6))).backward()
     assert compaction.stats.n_skipping == 1
-    assert "_Gated" not in type(model(torch.randn(8, 6)).grad_fn).__name__
+    assert "_RegionFunction" not in type(model(torch.randn(8, 6)).grad_fn).__name__
     assert not model._forward_hooks
     assert not model._forward_pre_hooks
     with pytest.raises(TypeError, match="in place"):

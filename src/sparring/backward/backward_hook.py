@@ -45,15 +45,6 @@ class BackwardHook:
         self.stats = SkipStats()
         self._has_warned = False
 
-    @property
-    def open(self) -> bool:
-        """The former name of ``enabled``."""
-        return self.enabled
-
-    @open.setter
-    def open(self, value: bool) -> None:
-        self.enabled = value
-
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Forward pre-hook of the model."""
         if torch.compiler.is_compiling():

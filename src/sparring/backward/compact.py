@@ -40,7 +40,6 @@ class Compaction:
         self.model = model
         self.hook = hook
         self.stats = hook.stats
-        self.gate = hook  # former name of ``hook``
         self._handles = handles
 
     def remove(self) -> None:

@@ -139,7 +139,7 @@ class Skipper:
         self.n_batches += 1
         form = self.mode if self.costs is None else self.costs.choose()
         if self.compaction is not None:
-            self.compaction.gate.open = form == "rows"
+            self.compaction.hook.enabled = form == "rows"
         start = self._clock()
         if form == "two-pass":
             full, active = self._two_pass(compute, batch, select)
@@ -168,7 +168,7 @@ class Skipper:
                     leaf.grad = torch.zeros_like(leaf)
             return 0
         if self.costs is not None and self.compaction is not None:
-            self.compaction.gate.min_dropped = self.costs.min_dropped()
+            self.compaction.hook.min_dropped = self.costs.min_dropped()
         stats = SkipStats() if self.compaction is None else self.compaction.stats
         n_walks, n_samples = stats.n_walks, stats.n_samples_backward
         start = self._clock()

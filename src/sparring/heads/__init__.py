@@ -2,6 +2,7 @@
 
 linear.py          LinearLoss and its subclasses: modules that take features instead of logits
 dispatch.py        HeadInputs and HeadSpec: the tensors and the loss of a call, and its implementation
+fused.py           the row losses of a call, by the form that fits
 autograd.py        the row losses as autograd functions; with materialised logits where chunks are impossible
 custom_ops.py      the same as operators for torch.compile
 chunked.py         the loop over chunks of rows

@@ -10,51 +10,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from sparring.heads import chunked
-from sparring.heads.dispatch import RULES, HeadInputs, HeadSpec
+from sparring.heads.dispatch import HeadInputs, HeadSpec
 from sparring.heads.gradients import HeadGradients, NeedsGrad
-from sparring.losses.base import at_least_float32, in_autograd_vmap, in_forward_mode, in_vmap, valid_targets
+from sparring.losses.base import in_autograd_vmap, in_vmap, valid_targets
 from sparring.losses.rows import RowLosses
 
 N_INPUTS = len(HeadInputs._fields)
 # Labels compared at once: 32 rows or 2**20 entries, since the mask of a whole label matrix may be large.
 _MIN_ROWS = 32
 _MIN_ENTRIES = 2**20
-
-
-def fused_rows(inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean") -> RowLosses:
-    """``spec.rows(F.linear(features, weight, bias), target)`` without materialised logits.
-
-    ``inputs.coefficient`` holds the class weights of the targets. With ``reduction="none"`` the forward pass
-    computes no gradients, because each row may get another gradient from above.
-    """
-    features, weight, bias, target, row_weights = inputs
-    tensors = [tensor for tensor in (features, weight, bias) if tensor is not None]
-    compiling = torch.compiler.is_compiling()
-    is_plain = all(type(tensor) in (Tensor, nn.Parameter) for tensor in tensors)
-    traced = not is_plain or features.device.type == "meta" or in_forward_mode()
-    if traced or (compiling and spec.row_function not in RULES) or 0 in features.shape or len(weight) < 2:
-        return unfused_rows(spec, target, features, weight, bias)._replace(weight=row_weights)
-    valid = valid_rows(target, spec.ignore_index)
-    if reduction == "mean" and spec.dtype.itemsize > 2:  # half precision would lose digits
-        inputs = inputs._replace(coefficient=_mean_gradient(valid, row_weights, spec.dtype))
-    needs = NeedsGrad.of(features, weight, bias, enabled=torch.is_grad_enabled() and reduction != "none")
-    if compiling:
-        from sparring.heads.custom_ops import rows_operator, spec_arguments  # imports this file
-
-        value, active, *_ = rows_operator(*inputs, *spec_arguments(spec, needs))
-    else:
-        value, active, *_ = _FusedRows.apply(*inputs, spec, needs)
-    return RowLosses(value, valid, active, row_weights)
-
-
-def _mean_gradient(valid: Tensor, row_weights: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The gradient of `RowLosses.mean` with respect to each row."""
-    rows = RowLosses(valid.to(at_least_float32(dtype)), valid, valid, row_weights)
-    total = rows.weighted().sum()
-    return rows.weighted() / torch.where(total == 0, 1, total)
 
 
 def upstream_scale(
@@ -123,7 +90,7 @@ def _saved_gradients(
     return chunked.solve(inputs, spec, saved).gradients if consumed and any(saved) else gradients
 
 
-class _FusedRows(torch.autograd.Function):
+class FusedRows(torch.autograd.Function):
     """(*HeadInputs, spec, needs) -> (value, active, *HeadGradients)."""
 
     @staticmethod
@@ -256,5 +223,5 @@ def _loop_vmap(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return vmap
 
 
-_FusedRows.vmap = staticmethod(_loop_vmap(_FusedRows))  # type: ignore[method-assign]
+FusedRows.vmap = staticmethod(_loop_vmap(FusedRows))  # type: ignore[method-assign]
 _FusedGradients.vmap = staticmethod(_loop_vmap(_FusedGradients))  # type: ignore[method-assign]

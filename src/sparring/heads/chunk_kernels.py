@@ -12,7 +12,7 @@ from torch import Tensor
 from sparring.heads.dispatch import HeadSpec
 from sparring.losses.base import valid_targets
 from sparring.losses.kernels import margin_softmax, margin_softmax_cpu
-from sparring.losses.kernels.rule import Rule
+from sparring.losses.kernels.rule import MarginRule
 
 
 class RowBlock(NamedTuple):
@@ -49,9 +49,11 @@ def solve_chunk(logits: Tensor, target: Tensor, spec: HeadSpec, work: Tensor, wi
 
 
 def _on_cpu(
-    logits: Tensor, target: Tensor, valid: Tensor, rule: Rule, work: Tensor, with_grad: bool
+    logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, work: Tensor, with_grad: bool
 ) -> ChunkResult:
-    result = margin_softmax_cpu.fight(logits, target, valid, rule, logp=work, out=logits, with_grad=with_grad)
+    result = margin_softmax_cpu.active_rows(
+        logits, target, valid, rule, logp=work, out=logits, with_grad=with_grad
+    )
     if not with_grad:
         blocks = []
     elif result.rows is None:
@@ -70,7 +72,7 @@ def _on_device(
     logits: Tensor,
     target: Tensor,
     valid: Tensor,
-    rule: Rule,
+    rule: MarginRule,
     work: Tensor,
     with_grad: bool,
     chunk: Callable[..., tuple[Tensor, Tensor]],

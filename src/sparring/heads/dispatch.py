@@ -13,14 +13,14 @@ from sparring.losses.as_softmax import as_logit_rows, as_softmax_rows
 from sparring.losses.base import Loss, RowFunction, make_loss
 from sparring.losses.checks import check_range, under_autocast
 from sparring.losses.delta import delta_value
-from sparring.losses.kernels.rule import SOFTMAX_RULE, Rule, logit_rule, probability_rule
+from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
 
 IMPLS = ("auto", "torch", "triton")
 
 # Losses that keep opponents above a threshold: the name of their setting, and the rule for its value.
-RULES: dict[RowFunction, tuple[str | None, Callable[..., Rule]]] = {
+RULES: dict[RowFunction, tuple[str | None, Callable[..., MarginRule]]] = {
     softmax_rows: (None, lambda: SOFTMAX_RULE),
     as_softmax_rows: ("delta", probability_rule),
     as_logit_rows: ("margin", lambda margin: logit_rule(check_range("margin", margin, 0))),
@@ -61,11 +61,11 @@ class HeadSpec(NamedTuple):
     def rows(self, logits: Tensor, target: Tensor) -> RowLosses:
         return self.row_function(logits, target, ignore_index=self.ignore_index, **self.settings)
 
-    def rule(self) -> Rule | None:
+    def rule(self) -> MarginRule | None:
         return find_rule(self.row_function, self.settings)
 
 
-def find_rule(row_function: RowFunction, settings: dict[str, Any]) -> Rule | None:
+def find_rule(row_function: RowFunction, settings: dict[str, Any]) -> MarginRule | None:
     """The rule that selects strong opponents; None for a loss without one."""
     return RULES[row_function][1](*settings.values()) if row_function in RULES else None
 

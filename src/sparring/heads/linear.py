@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparring.heads.autograd import fused_rows
 from sparring.heads.chunked import chunk_sizes
 from sparring.heads.dispatch import (
     IMPLS,
@@ -25,13 +24,14 @@ from sparring.heads.dispatch import (
     product_dtype,
     resolve_loss,
 )
+from sparring.heads.fused import fused_rows
 from sparring.losses import base
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction
 from sparring.losses.checks import check_count, check_linear_input
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
 from sparring.losses.diagnostics import margins
-from sparring.losses.loss_wrapper import CarriesLoss
+from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
 
 
@@ -90,7 +90,7 @@ def linear_loss(
     return base.reduce(rows, reduction, input, input.shape[:-1])
 
 
-class LinearLoss(CarriesLoss):
+class LinearLoss(LossWrapper):
     """A linear layer and a loss in one module, which takes features instead of logits.
 
     Args:

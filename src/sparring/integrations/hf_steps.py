@@ -26,10 +26,10 @@ def check_arguments(args: TrainingArguments, parts: RunParts, distributed_type: 
         raise ValueError(
             'label_smoothing_factor would be a second loss; use loss="label-smoothing", or set it to 0'
         )
-    kind = "DataParallel" if args.n_gpu > 1 else distributed_type
-    if kind in REFUSED:
+    wrapper = "DataParallel" if args.n_gpu > 1 else distributed_type
+    if wrapper in REFUSED:
         raise ValueError(
-            f"{kind} keeps gradients where skipping and AS-Speed cannot reach them; use DDP (torchrun,"
+            f"{wrapper} keeps gradients where skipping and AS-Speed cannot reach them; use DDP (torchrun,"
             " accelerate launch), or a plain Trainer with compute_loss_func=loss_func(…)"
         )
     windowed = parts.accumulation is not None or parts.scorecard is not None

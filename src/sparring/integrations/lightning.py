@@ -257,18 +257,18 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         }
         if self._n_waiting:  # inside of a window
             state["gradients"] = {name: p.grad for name, p in self.named_parameters() if p.grad is not None}
-        checkpoint_["sparring"] = self.engine.replicas.gather(state)
+        checkpoint_["sparring"] = self.engine.collectives.gather_objects(state)
 
     def on_load_checkpoint(self, checkpoint_: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint_)
         self._saved = checkpoint_.get("sparring")
 
     def _restore(self, engine: Engine, states: Any) -> None:
-        if len(states) != engine.replicas.size:
+        if len(states) != engine.collectives.size:
             raise ValueError(
-                f"the checkpoint is of {len(states)} processes, this run has {engine.replicas.size}"
+                f"the checkpoint is of {len(states)} processes, this run has {engine.collectives.size}"
             )
-        state = states[engine.replicas.rank]
+        state = states[engine.collectives.rank]
         engine.load_state_dict(state["engine"])
         self._n_waiting = state["waiting"]
         for name, parameter in self.named_parameters():

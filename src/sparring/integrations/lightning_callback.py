@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from sparring.backward.compact import Compaction, compact
+from sparring.heads.parallel.collectives import Collectives
 from sparring.losses import Loss
 from sparring.losses.base import MultilabelLoss, reduce
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.engine import current_delta, step_delta
-from sparring.training.replicas import Replicas
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -77,7 +77,7 @@ class SparringCallback(Callback):
             loss.load_state_dict(self._saved["loss"])
             self._saved = None
         self._count_rows(loss)
-        self._replicas = Replicas(pl_module.device)
+        self._collectives = Collectives(device=pl_module.device)
         if self.skip:
             called = [self.model or pl_module]
             if self.model is None and type(pl_module).forward is LightningModule.forward:
@@ -127,7 +127,7 @@ class SparringCallback(Callback):
         n_micro, self._n_micro = self._n_micro, 0
         counts = torch.stack(self._counts).sum(0).tolist() if self._counts else [0, 0]
         self._counts.clear()
-        n_all, n_won = (int(count) for count in self._replicas.sum(counts))
+        n_all, n_won = (int(count) for count in self._collectives.sum_numbers(counts))
         won_share = n_won / n_all if n_all else 0.0
         n_steps = n_micro if self.accumulates else 1
         step_delta(self._module_loss, n_steps, won_share)

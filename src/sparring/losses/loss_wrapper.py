@@ -32,6 +32,3 @@ class LossWrapper(nn.Module):
     def delta(self) -> float | DeltaSchedule:
         """The δ of the loss. Losses without one raise AttributeError."""
         return cast("float | DeltaSchedule", self.loss.delta)
-
-
-CarriesLoss = LossWrapper  # old name, used by heads

@@ -91,7 +91,7 @@ class DivergenceMonitor:
         if math.isfinite(loss):
             self.last_loss = loss / mass if mass else self.last_loss
         elif not self._warned:
-            causes = self.loop.replicas.gather(_find_causes(batches, results))
+            causes = self.loop.collectives.gather_objects(_find_causes(batches, results))
             step = self.loop.n_done + self.loop.engine.accumulation.n_micro + 1
             self._report(step, self._lr(), f"the loss of a batch is {loss}", causes)
 
@@ -163,7 +163,7 @@ class DivergenceMonitor:
         return self.loop.lr_schedule.get_last_lr()[0]
 
     def _warn(self, message: str) -> None:
-        if self.loop.replicas.rank == 0:
+        if self.loop.collectives.rank == 0:
             warnings.warn(message, stacklevel=3)
 
     def _report(

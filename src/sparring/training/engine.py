@@ -19,12 +19,13 @@ from torch import Tensor, nn
 
 from sparring.backward.skipper import ForwardResult, Skipper, has_batch_norm
 from sparring.heads.linear import LinearLoss
+from sparring.heads.parallel.collectives import Collectives
 from sparring.losses.delta import DeltaSchedule, delta_value
 from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import Batch
 from sparring.training.presets import RunParts
 from sparring.training.record import Record
-from sparring.training.replicas import Replicas
+from sparring.training.replicas import sum_gradients
 from sparring.training.sampler import RestingLoader
 
 # of batches, their results, and the sums of losses and of row weights over all processes
@@ -67,11 +68,11 @@ class Engine:
         if self.scorecard is not None:
             self.scorecard.forget()
         self.skipper = Skipper(self.model, self.parts.skip)
-        self.replicas = Replicas(self.device)
+        self.collectives = Collectives(device=self.device)
         self.won_share = 0.0  # of the last window
         self.lost: list[int] = []  # samples that failed a check and have not been trained on yet
         self._has_batch_norm = has_batch_norm(self.model)
-        self.replicas.same([*self.model.parameters(), *self.model.buffers()])
+        self.collectives.broadcast([*self.model.parameters(), *self.model.buffers()])
 
     def close(self) -> None:
         """Remove the hooks from the model."""
@@ -103,7 +104,7 @@ class Engine:
             self.train_on([batch, *self._take_lost()])
             return
         self.check(batch)
-        while self._n_lost() >= self._batch_size * self.replicas.size:
+        while self._n_lost() >= self._batch_size * self.collectives.size:
             self.train_on(self._take_lost())
 
     def finish_epoch(self) -> None:
@@ -118,7 +119,7 @@ class Engine:
         steps = [self.skipper.forward(self._compute, batch, Batch.select) for batch in batches]
         counts = [step.full.counts() for step in steps]
         totals = [sum(column) for column in zip(*counts, strict=True)] or [0.0] * 4
-        n_valid, n_won, mass, loss = self.replicas.sum(totals)
+        n_valid, n_won, mass, loss = self.collectives.sum_numbers(totals)
         if self.on_forward is not None:
             self.on_forward(batches, [step.full for step in steps], loss, mass)
         scale = self.accumulation.add(n_all=int(n_valid), n_masked=int(n_won), mass=mass)
@@ -155,7 +156,7 @@ class Engine:
 
     def _n_lost(self) -> float:
         """Samples that failed a check, on all processes."""
-        return self.replicas.sum([len(self.lost)])[0]
+        return self.collectives.sum_numbers([len(self.lost)])[0]
 
     def _take_lost(self) -> list[Batch]:
         """A batch of samples that failed a check, at most two batch sizes; none without any."""
@@ -175,12 +176,12 @@ class Engine:
         n_micro = accumulation.n_micro
         if accumulation.n_all:
             self.won_share = accumulation.n_masked / accumulation.n_all
-        self.replicas.sum_gradients(self.model.parameters())
+        sum_gradients(self.model.parameters(), self.collectives)
         accumulation.close(self.model.parameters())
         if self._has_batch_norm:
-            self.replicas.same(self.model.buffers())
+            self.collectives.broadcast(self.model.buffers())
         window = self.record.close_window(n_updates=int(n_micro > 0))
-        loss, mass = self.replicas.sum([window["loss"], window["mass"]])
+        loss, mass = self.collectives.sum_numbers([window["loss"], window["mass"]])
         samples = (window["n_forward"], window["n_backward"])
         return WindowResult(loss / (mass or 1), *samples, self.won_share, n_micro)
 
@@ -191,7 +192,11 @@ class Engine:
     def totals(self) -> dict[str, float]:
         """Counts over all processes since the run began."""
         names = ("n_forward", "n_backward", "n_rows", "n_won")
-        return dict(zip(names, self.replicas.sum([self.record.totals[name] for name in names]), strict=True))
+        return dict(
+            zip(
+                names, self.collectives.sum_numbers([self.record.totals[name] for name in names]), strict=True
+            )
+        )
 
     # ------------------------------------------------------------ state
 

@@ -48,7 +48,7 @@ def identity(loop: Loop) -> dict[str, Any]:
     return {
         **{name: _plain(getattr(loop, name)) for name in SETTINGS},
         "samples": len(loop.data),
-        "processes": loop.replicas.size,
+        "processes": loop.collectives.size,
         "data": fingerprint(loop.data),
         "model": _module(loop.model),
         "loss": _loss(loop.objective),
@@ -162,9 +162,9 @@ def _plain(value: Any) -> Any:
     """Numbers and texts, in lists and dicts, as ``torch.load`` accepts them; the type of anything else."""
     if value is None or isinstance(value, bool):
         return value
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value) if value == value else "nan"  # torch.load does not accept NumPy's numbers
+    for plain_type in (int, float, str):
+        if isinstance(value, plain_type):
+            return plain_type(value) if value == value else "nan"  # torch.load does not accept NumPy's numbers
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 else digest_of(value)
     if isinstance(value, Mapping):

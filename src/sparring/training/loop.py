@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from sparring.heads.linear import LinearLoss
+from sparring.heads.parallel.collectives import Collectives
 from sparring.losses import Loss
 from sparring.losses.checks import check_count
 from sparring.training import batches
@@ -25,7 +26,7 @@ from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumul
 from sparring.training.divergence import DivergenceMonitor
 from sparring.training.presets import Schedule, adamw, find_schedule, resolve_speed
 from sparring.training.record import Record, check_metrics
-from sparring.training.replicas import Replicas, check_accelerator
+from sparring.training.replicas import check_accelerator
 from sparring.training.sampler import Indexed, RestingLoader
 from sparring.training.scorecard import Scorecard
 
@@ -131,7 +132,7 @@ class Loop:
         self.accelerator = self.accelerator or Accelerator()
         check_accelerator(self.accelerator)
         self.device = self.accelerator.device
-        self.replicas = Replicas(self.device)
+        self.collectives = Collectives(device=self.device)
         card = self.parts.scorecard or Scorecard(n_samples, max_rest=0)
         loading = {"num_workers": self.workers}
         self.loader = RestingLoader(
@@ -159,13 +160,13 @@ class Loop:
             self.bar.close()
             self.engine.close()
             self.accelerator.unwrap_model(self.net, keep_fp32_wrapper=False)
-        self.replicas.same(self.model.buffers())
+        self.collectives.broadcast(self.model.buffers())
         if self.load_best and self.best is not None:
             self.model.load_state_dict(self.best)
         return self.record
 
     def _prepare(self) -> None:
-        set_seed((self.seed + self.replicas.rank) % 2**32)  # NumPy accepts no larger seed
+        set_seed((self.seed + self.collectives.rank) % 2**32)  # NumPy accepts no larger seed
         self.monitor.reset()
         self.net = self.accelerator.prepare_model(self.model, evaluation_mode=True)
         self.engine = Engine(
@@ -227,7 +228,7 @@ class Loop:
         entry = {"step": n_done, "epoch": self.sampler.epoch, **window._asdict()}
         entry |= {"delta": self.engine.delta, "lr": self.lr_schedule.get_last_lr()[0]}
         self._follow(n_done)
-        if self.log_step is not None and self.replicas.rank == 0:
+        if self.log_step is not None and self.collectives.rank == 0:
             self.log_step(entry)
 
     def _follow(self, n_done: int) -> None:
@@ -248,7 +249,7 @@ class Loop:
         if self.record.done and not end:
             self._end_record()
         self.record.done = self.record.done or last
-        timed = self.save_seconds is not None and self.replicas.size == 1
+        timed = self.save_seconds is not None and self.collectives.size == 1
         due = self._crossed(self.save_every) or (end and self.save_every is None)
         if due or self.record.done or self.stopping or (timed and time.perf_counter() >= self.save_due):
             self._save()
@@ -271,9 +272,9 @@ class Loop:
         """Evaluate on every process, with the buffers of the first one, whose metrics count."""
         assert self.evaluate is not None
         self.monitor.settle()
-        self.replicas.same(self.model.buffers())
+        self.collectives.broadcast(self.model.buffers())
         self.model.eval()
-        metrics = self.replicas.first(check_metrics(self.evaluate(self.net)))
+        metrics = self.collectives.broadcast_object(check_metrics(self.evaluate(self.net)))
         self.model.train()
         name = self.metric or next(iter(metrics))
         if name not in metrics:
@@ -292,8 +293,8 @@ class Loop:
         """Close the record of the epoch so far, over all processes."""
         steps, lr = self.engine.accumulation.steps, self.lr_schedule.get_last_lr()[0]
         facts = {"delta": self.engine.delta, "accumulation": steps, "lr": lr}
-        self._log(self.record.end_epoch(self.replicas.sum, **facts))
+        self._log(self.record.end_epoch(self.collectives.sum_numbers, **facts))
 
     def _log(self, entry: dict[str, Any]) -> None:
-        if self.log is not None and self.replicas.rank == 0:
+        if self.log is not None and self.collectives.rank == 0:
             self.log(dict(entry))

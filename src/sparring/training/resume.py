@@ -65,14 +65,14 @@ def save(loop: Loop) -> None:
     """Write a checkpoint between two windows. A collective call."""
     if loop.folder is None:
         return
-    loop.replicas.same(loop.model.buffers())
+    loop.collectives.broadcast(loop.model.buffers())
     process_state = {
         "random": checkpoint.random_state(),
         "engine": loop.engine.state_dict(),
         "loader": loop.loader.state_dict(),
     }
-    processes = loop.replicas.gather(process_state)
-    if loop.replicas.rank == 0:
+    processes = loop.collectives.gather_objects(process_state)
+    if loop.collectives.rank == 0:
         state = {name: part.state_dict() for name, part in _shared_parts(loop).items()}
         state |= {"identity": loop.identity, "processes": processes, "n_done": loop.n_done, "best": loop.best}
         checkpoint.save(Path(loop.folder), state)
@@ -83,17 +83,17 @@ def _read(loop: Loop) -> dict[str, Any] | None:
     assert loop.folder is not None
     folder = Path(loop.folder)
     name = state = problem = None
-    if loop.replicas.rank == 0:
+    if loop.collectives.rank == 0:
         try:
             name, state = checkpoint.load(folder) or (None, None)
         except ValueError as error:
             problem = str(error)
-    name, problem = loop.replicas.first((name, problem))
+    name, problem = loop.collectives.broadcast_object((name, problem))
     if problem is not None:
         raise ResumeError(problem)
     if name is None:
         return None
-    if loop.replicas.rank != 0:
+    if loop.collectives.rank != 0:
         state = checkpoint.read(folder / name)
     if not isinstance(state, dict) or not all(key in state for key in (*KEYS, *_shared_parts(loop))):
         raise ResumeError(f"{folder / name}: a {type(state).__name__} that is not the state of a loop")
@@ -106,7 +106,7 @@ def _check(loop: Loop, state: dict[str, Any]) -> dict[str, str]:
     if not isinstance(saved, Mapping):
         raise ResumeError(f"{loop.folder}: the checkpoint does not say which run it belongs to")
     changed = differences(saved, loop.identity)
-    for other in loop.replicas.gather(changed):  # all processes refuse together
+    for other in loop.collectives.gather_objects(changed):  # all processes refuse together
         changed = {**other, **changed}
     if not changed:
         return changed
@@ -114,7 +114,7 @@ def _check(loop: Loop, state: dict[str, Any]) -> dict[str, str]:
     description = "; ".join(changed.values())
     if fixed or loop.resume != ANYWAY:
         raise ResumeError(f"{loop.folder} holds a run with {description}", settings=not fixed)
-    if loop.replicas.rank == 0:
+    if loop.collectives.rank == 0:
         message = f"{loop.folder} holds a run with {description}; it goes on with what is set now"
         warnings.warn(message, ResumeWarning, stacklevel=5)
     return changed
@@ -122,7 +122,7 @@ def _check(loop: Loop, state: dict[str, Any]) -> dict[str, str]:
 
 def _restore(loop: Loop, state: dict[str, Any], changed: Mapping[str, str]) -> None:
     """Load every part; parts that were changed on purpose keep their settings of now."""
-    process_state = state["processes"][loop.replicas.rank]
+    process_state = state["processes"][loop.collectives.rank]
     loop.n_done = loop.n_paused = int(state["n_done"])
     loop.best = state["best"]
     parts = _shared_parts(loop)

@@ -21,7 +21,7 @@ from sparring.heads.gradients import GradientAccumulator, HeadGradients, NeedsGr
 from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import ClassShard
 from sparring.losses.base import Loss, in_float32
-from sparring.losses.kernels.rule import SOFTMAX_RULE, Rule
+from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule
 from sparring.losses.sparse_softmax import SparseSoftmaxLoss
 
 MIN_CHUNK_SIZE = 2**24  # logits held at once, at least
@@ -42,7 +42,7 @@ class MarginStatistics(NamedTuple):
 class ParallelMarginSoftmax(NamedTuple):
     """Softmax over the classes that a rule keeps."""
 
-    rule: Rule
+    rule: MarginRule
     num_classes: int
 
     def statistics(

@@ -20,7 +20,7 @@ from sparring.heads.parallel.dtensor import full_tensor, local_shard, shard_para
 from sparring.losses.base import ClassLoss, Loss, at_least_float32, reduce, valid_targets
 from sparring.losses.checks import check_count, check_features
 from sparring.losses.delta import DeltaSchedule
-from sparring.losses.loss_wrapper import CarriesLoss
+from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
 
 INPUTS = ("replicated", "gathered")
@@ -33,7 +33,7 @@ class Predicted(NamedTuple):
     indices: Tensor  # (…, k) classes
 
 
-class ClassParallelHead(CarriesLoss):
+class ClassParallelHead(LossWrapper):
     """`LinearLoss` with the classes sharded over ranks; loss and gradients equal those of the whole layer.
 
     Where torch.distributed is initialised, the parameters are DTensors, Shard(0) over the classes, and work

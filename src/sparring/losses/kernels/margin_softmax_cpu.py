@@ -165,6 +165,3 @@ def _softmax_minus_onehot(logp: Tensor, index: Tensor, *, out: Tensor) -> None:
     """p − onehot by the kernel of F.cross_entropy's backward, for identical bits."""
     out.zero_().scatter_(1, index, -1)
     torch.ops.aten._log_softmax_backward_data.out(out, logp, 1, logp.dtype, out=out)
-
-
-fight = active_rows  # old name, used by heads

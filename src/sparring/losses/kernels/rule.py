@@ -72,4 +72,3 @@ def _always_plain() -> tuple[float, float]:
 
 
 SOFTMAX_RULE = MarginRule(_keep_all, _always_plain)
-Rule = MarginRule  # old name, used by heads

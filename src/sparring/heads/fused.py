@@ -1,0 +1,46 @@
+"""`fused_rows`: the row losses of a linear head, by the form that fits: chunked, traced, or with the logits held."""
+
+import torch
+from torch import Tensor, nn
+
+from sparring.heads.autograd import FusedRows, unfused_rows, valid_rows
+from sparring.heads.dispatch import RULES, HeadInputs, HeadSpec
+from sparring.heads.gradients import NeedsGrad
+from sparring.losses.base import at_least_float32, in_forward_mode
+from sparring.losses.rows import RowLosses
+
+
+def fused_rows(inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean") -> RowLosses:
+    """``spec.rows(F.linear(features, weight, bias), target)`` without materialised logits.
+
+    ``inputs.coefficient`` holds the class weights of the targets. With ``reduction="none"`` the forward pass
+    computes no gradients, because each row may get another gradient from above.
+    """
+    features, weight, bias, target, row_weights = inputs
+    tensors = [tensor for tensor in (features, weight, bias) if tensor is not None]
+    compiling = torch.compiler.is_compiling()
+    is_plain = all(type(tensor) in (Tensor, nn.Parameter) for tensor in tensors)
+    traced = not is_plain or features.device.type == "meta" or in_forward_mode()
+    if traced or (compiling and spec.row_function not in RULES) or 0 in features.shape or len(weight) < 2:
+        return unfused_rows(spec, target, features, weight, bias)._replace(weight=row_weights)
+    valid = valid_rows(target, spec.ignore_index)
+    if reduction == "mean" and spec.dtype.itemsize > 2:  # half precision would lose digits
+        inputs = inputs._replace(coefficient=_mean_gradient(valid, row_weights, spec.dtype))
+    needs = NeedsGrad.of(features, weight, bias, enabled=torch.is_grad_enabled() and reduction != "none")
+    if compiling:
+        from sparring.heads.custom_ops import (  # torch.compile's part of torch is slow to import
+            rows_operator,
+            spec_arguments,
+        )
+
+        value, active, *_ = rows_operator(*inputs, *spec_arguments(spec, needs))
+    else:
+        value, active, *_ = FusedRows.apply(*inputs, spec, needs)
+    return RowLosses(value, valid, active, row_weights)
+
+
+def _mean_gradient(valid: Tensor, row_weights: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The gradient of `RowLosses.mean` with respect to each row."""
+    rows = RowLosses(valid.to(at_least_float32(dtype)), valid, valid, row_weights)
+    total = rows.weighted().sum()
+    return rows.weighted() / torch.where(total == 0, 1, total)
