@@ -1,4 +1,4 @@
-"""Networks by name: heads, fewer layers, frozen embeddings, characters as classes; padding that changes nothing."""
+"""Networks by name: heads, fewer layers, frozen embeddings, characters as classes, and padding."""
 
 from __future__ import annotations
 
