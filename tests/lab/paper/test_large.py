@@ -108,9 +108,7 @@ def test_methods_keep_twenty() -> None:
 def test_a_network_that_is_not_installed_is_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(
-        wheels.WHEELS, "minilm", wheels.Wheel("some-package==1", "no_such_module", "model", "")
-    )
+    monkeypatch.setitem(wheels.WHEELS, "minilm", wheels.Wheel("some-package==1", "no_such_module"))
     monkeypatch.setattr("sparring.lab.paper.rerun._time", lambda *_: "a moment")
     assert cli.main(["paper", "sparse", "table6", "--tasks", "languages", "--dry-run"]) == 0
     said = capsys.readouterr()
