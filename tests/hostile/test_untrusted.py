@@ -1,6 +1,9 @@
-"""Nothing from an untrusted folder is run: models with code, pickles in place of weights, checkpoints. With "y" on standard input.
+"""Nothing from an untrusted folder is run: models with code, pickles in place of weights, checkpoints.
 
-Checksums are no defence: whoever plants a file writes a right one for it. So do these tests. The same from a terminal: test_arguments.
+Standard input answers "y" to everything.
+
+Checksums are no defence, because an attacker writes the right one. So do these tests. For the same from a
+terminal see test_arguments.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ REFUSED = "brings code of its own, which was not run; if you trust the model, ad
 
 @pytest.fixture(autouse=True)
 def _yes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Somebody, or a pipe, who says yes to everything; and modules that transformers copies are kept apart."""
+    """Standard input that says yes to everything; modules that transformers copies are kept apart."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 100))
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
 
@@ -257,7 +260,7 @@ def test_predict_from_a_foreign_run(tmp_path: Path, mark: Path, capsys: pytest.C
 
 
 def test_everything_that_loads_a_model_says_whether_code_may_run() -> None:
-    """Every call of from_pretrained and load_dataset in the sources, but for classes of our own that read JSON."""
+    """Every call of from_pretrained and load_dataset, but for classes of our own that read JSON."""
     silent = []
     for path in Path(sparring.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""Runs for the tests of the report, made once by the real runner: small, but with everything a page can show."""
+"""Runs for the tests of the report, made once by the real runner: small, with all that a page can show."""
 
 from __future__ import annotations
 

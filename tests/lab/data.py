@@ -92,7 +92,7 @@ def encoder_for(
 def saved_and_loaded(
     kind: str, made: Data, name: str, folder: Path, shape: tuple[int, int], **options: Any
 ) -> tuple[Any, Any, Any]:
-    """A network of a kind gives the same logits after it was saved and loaded; returns it, its encoder and the logits of dev."""
+    """A network gives the same logits after saving and loading. Returns it, its encoder and dev logits."""
     model = build(name, made, **options)
     net, encoder = model.net.eval(), made.encoder(model.processor, 0)
     batch = encoder.collate(encoder.encode(made.dev))
@@ -104,3 +104,19 @@ def saved_and_loaded(
     assert processor == model.processor
     torch.testing.assert_close(again.eval()(**batch).logits, logits)
     return net, encoder, logits
+
+
+class Interrupt:
+    """Asks a run to stop after some steps."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def begin(self, total: int) -> None:
+        pass
+
+    def step(self, entry: dict[str, Any]) -> bool:
+        return bool(entry["step"] >= self.after)
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        pass

@@ -1,4 +1,4 @@
-"""Every kind from data to predictions: it trains, its saved model scores the same, and new inputs are predicted."""
+"""Every kind trains, its saved model scores the same, and new inputs are predicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to text: what a loss is given of an encoder–decoder, that skipping changes nothing, and what a run leaves."""
+"""Generation: fused losses on encoder-decoders, exact skipping, and what a run leaves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sparring.lab.runs.predict import Predictor
 from sparring.lab.runs.runner import Run, run
 from sparring.losses import make_loss
 from sparring.training.loop import Loop
-from tests.lab.data import build, data, task
+from tests.lab.data import Interrupt, build, data, task
 
 MADE = data("generation", 24)
 TOKENIZER = seq2seq.piece_tokenizer(MADE.kind.texts(MADE.train), 400)
@@ -66,7 +66,8 @@ def network(make: str, dropout: float = 0.0) -> Any:
         for what, k in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 32))
     }
     config = BartConfig(
-        vocab_size=n, d_model=16, max_position_embeddings=64, dropout=dropout, init_std=0.2, bos_token_id=TOKENIZER.bos_token_id,
+        vocab_size=n, d_model=16, max_position_embeddings=64, dropout=dropout, init_std=0.2,
+        bos_token_id=TOKENIZER.bos_token_id,
         decoder_start_token_id=TOKENIZER.eos_token_id, forced_eos_token_id=None, **sides, **ids,
     )  # fmt: skip
     net = BartForConditionalGeneration(config)
@@ -80,7 +81,7 @@ def encoder() -> GenerationEncoder:
 
 
 def losses(net: Any, name: str, fused: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """One loss a token and all gradients: through the encoder's objective, or from the network's own logits and labels."""
+    """Losses by token and all gradients: from the encoder's objective, or the network's own logits."""
     coder, net = encoder(), net.train()
     batch = coder.collate(coder.encode(MADE.train[:6]))
     loss = make_loss(name)
@@ -151,8 +152,8 @@ def test_logits_where_there_is_no_fused_form() -> None:
 
 @pytest.mark.parametrize("make", ["bart", "t5"])
 def test_skipping_is_exact(make: str) -> None:
-    """Dropout on. Half of the targets are what the network says anyway, so that some samples are won and their backward is not run; by the
-    weights nobody can tell."""
+    """With dropout. Half of the targets are what the network predicts anyway: some samples are won and
+    skipped; the weights must be the same."""
     coder = encoder()
     features = coder.encode(MADE.train)
     own = network(make).eval()
@@ -169,7 +170,8 @@ def test_skipping_is_exact(make: str) -> None:
         net.load_state_dict(own.state_dict())
         objective = coder.objective(net, make_loss("as-softmax", delta=0.01))
         loop = Loop(
-            net, objective, features, batch_size=6, epochs=2, optimizer=SGD(net.parameters(), 0.1), skip=skip, forward=coder.forward,
+            net, objective, features, batch_size=6, epochs=2, optimizer=SGD(net.parameters(), 0.1), skip=skip,
+            forward=coder.forward,
             collate=coder.collate, lengths=coder.lengths(features), progress=False,
         )  # fmt: skip
         totals[skip] = loop.run().totals
@@ -284,19 +286,6 @@ def test_a_small_network_of_its_own() -> None:
     assert models.longest_input(built) == seq2seq.POSITIONS
 
 
-class Interrupt:
-    """Asks the run to stop after some steps."""
-
-    def begin(self, total: int) -> None:
-        """Nothing to see."""
-
-    def step(self, entry: dict[str, Any]) -> bool:
-        return bool(entry["step"] >= 2)
-
-    def evaluation(self, entry: dict[str, Any]) -> None:
-        """Nothing to see."""
-
-
 def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
     """With everything that saves time, and in half precision."""
     settings: dict[str, Any] = {
@@ -310,7 +299,7 @@ def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(tmp_path: Path)
     stopped = planned(tmp_path / "stopped", **settings)
     summary = run(whole)
     with pytest.raises(KeyboardInterrupt):
-        Run(stopped, Interrupt()).summary()
+        Run(stopped, Interrupt(2)).summary()
     assert run(stopped)["test"] == summary["test"]
     assert stopped.folder.lines("steps") == whole.folder.lines("steps")
     assert {step["delta"] is not None for step in whole.folder.lines("steps")} == {True}

@@ -81,7 +81,8 @@ def test_bilou_is_read_as_iobes() -> None:
 def test_correction_of_a_hand_checked_example() -> None:
     """Five sentences: right, half right, wrongly changed, missed, rightly left alone.
 
-    Changed: 1, 2, 3, so precision 1/3; with errors: 1, 2, 4, so recall 1/3. Sentence 2 has its two places found: detection 2/3.
+    Changed: 1, 2, 3, so precision 1/3; with errors: 1, 2, 4, so recall 1/3.
+    In sentence 2 both positions are found: detection 2/3.
     """
     source = ["我门走", "他门座下", "天气很好", "我和水", "你好吗"]
     target = ["我们走", "他们坐下", "天气很好", "我喝水", "你好吗"]
@@ -153,7 +154,8 @@ def test_bleu_is_sacrebleus_of_the_whole_corpus(n: int) -> None:
 
 
 def test_bleu_and_rouge_by_hand() -> None:
-    """Four words of five are right, and both are as long: BLEU-1 4/5; pairs 3/4, so BLEU-2 is √(4/5 · 3/4). ROUGE forgets the ending."""
+    """Four words of five are right, and the lengths are equal: BLEU-1 is 4/5. Of the pairs 3/4 are right, so
+    BLEU-2 is √(4/5 · 3/4). ROUGE ignores word endings."""
     found = metrics.text_metrics(["one two three four five"], ["one two three four six"])
     assert found["bleu_1"] == pytest.approx(4 / 5)
     assert found["bleu_2"] == pytest.approx((4 / 5 * 3 / 4) ** 0.5)

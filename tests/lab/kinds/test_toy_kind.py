@@ -1,4 +1,4 @@
-"""A new kind is one file: `toy_kind.py` goes through every command, and nothing else of the lab knows of it."""
+"""A new kind is one file: `toy_kind.py` goes through every command, and nothing else knows of it."""
 
 from __future__ import annotations
 

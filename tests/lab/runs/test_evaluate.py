@@ -43,7 +43,7 @@ class Told(nn.Module):
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 def test_figures_by_hand(batch_size: int) -> None:
-    """p_margin: a .8, b -.6, c .2, d .4, e 0, f .9. At δ = 0.3 a, d and f are won; losses of the others: -log p of the target."""
+    """p_margin: a .8, b -.6, c .2, d .4, e 0, f .9. At δ = 0.3 a, d and f are won; the others lose -log p."""
     data = Data(get_kind("token"), SAMPLES, SAMPLES, SAMPLES, "made")
     tokenizer = character_tokenizer(["abcdef "])
     evaluator = Evaluator(

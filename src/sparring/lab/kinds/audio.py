@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparring.lab.errors import DataError
 from sparring.lab.kinds.base import register_kind
-from sparring.lab.kinds.encoder import Encoder, Features, Sample
+from sparring.lab.kinds.encoder import Encoder, Features, Labels, Sample, Samples
 from sparring.lab.kinds.media import MediaKind, png
 from sparring.lab.kinds.wav import read_wav, sixteen_bits
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
@@ -23,7 +23,7 @@ LOUDEST = 2.0  # values a little above 1 are clipped, as in WAV files; values fa
 class AudioEncoder(Encoder):
     """One row of logits per sound. The processor is a `MelSpectrogram` or a `HubFeatures`."""
 
-    def encode(self, samples: Sequence[Sample]) -> list[Features]:
+    def encode(self, samples: Samples) -> list[Features]:
         """The spectrum is computed once per sample, because it costs more than the network."""
         return [
             {"values": self.processor(sample["audio"], sample["rate"]), **self.target(sample)}
@@ -90,17 +90,15 @@ class AudioKind(MediaKind):
         scaled = ((spectrum - low) / (high - low + 1e-6)).clamp(0, 1)
         return png(scaled.mul(255).byte().numpy()[..., None])
 
-    def _build(
-        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
-    ) -> Model:
+    def create_model(self, name: str, train: Samples, labels: Labels, options: ModelOptions) -> Model:
         from sparring.lab.models import audio
 
         return audio.build(name, train, labels, options)
 
-    def _load_processor(self, folder: Path, trust: bool) -> Any:
-        from sparring.lab.models.sounds import load_processor
+    def load_processor(self, folder: Path, trust: bool) -> Any:
+        from sparring.lab.models import sounds
 
-        return load_processor(folder, trust)
+        return sounds.load_processor(folder, trust)
 
 
 def _clip(audio: Any, begin: int, end: int, place: str) -> Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparring.lab.errors import UserError
-from sparring.lab.kinds.encoder import Encoder, Sample
+from sparring.lab.kinds.encoder import Encoder, Labels, Sample, Samples
 from sparring.lab.kinds.metrics import label_metrics
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
 from sparring.losses import list_losses
@@ -75,13 +75,9 @@ class Kind:
         value = sample[self.target]
         return list(value) if self.target in self.list_fields else [value]
 
-    def collect_labels(
-        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
-    ) -> list[str]:
-        """The classes of a task, sorted."""
-        return sorted(
-            {label for split in (train, dev, test) for sample in split for label in self.labels_of(sample)}
-        )
+    def collect_labels(self, *splits: Samples) -> list[str]:
+        """The classes of a task, sorted; the first split is train."""
+        return sorted({label for split in splits for sample in split for label in self.labels_of(sample)})
 
     def key(self, sample: Sample) -> Hashable:
         """What identifies the input of a sample: the same key must not occur in two splits."""
@@ -125,17 +121,15 @@ class Kind:
         """The loss of a family that fits, such as "as-softmax" or "multilabel-as-softmax"."""
         return f"multilabel-{family}" if self.multilabel else family
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, labels: Labels) -> tuple[str, ...]:
         """Names of the metrics, the default one first."""
         return ("accuracy", "macro_f1", "matthews")
 
-    def default_metric(self, labels: Sequence[str]) -> str:
+    def default_metric(self, labels: Labels) -> str:
         """The metric that selects models where a task names none."""
         return self.metrics(labels)[0]
 
-    def score(
-        self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
-    ) -> dict[str, float]:
+    def score(self, samples: Samples, predicted: Sequence[Any], labels: Labels) -> dict[str, float]:
         """All `metrics` of the predictions."""
         return label_metrics(self.targets(samples), predicted)
 
@@ -164,31 +158,17 @@ class Kind:
     # ------------------------------------------------------------ models
 
     def encoder(
-        self,
-        labels: Sequence[str],
-        processor: Any,
-        max_length: int | None = None,
-        *,
-        top_k: int | None = None,
-        max_target_length: int | None = None,
+        self, labels: Labels, processor: Any, max_length: int | None = None, **settings: Any
     ) -> Encoder:
-        """The encoder of a task.
-
-        Args:
-            labels: The classes of the task.
-            processor: The tokenizer, image processor or feature extractor of the model.
-            max_length: Largest number of tokens of a text; default: what the tokenizer allows.
-            top_k: Multi-label: predict the k largest logits. None predicts every logit above 0.
-            max_target_length: Generation: largest number of tokens of a target.
-        """
-        return self.encoder_class(labels, processor, max_length, top_k, max_target_length)
+        """The encoder of a task for a model; see `Encoder` for the arguments."""
+        return self.encoder_class(labels, processor, max_length, **settings)
 
     def model_defaults(self, name: str) -> ModelDefaults:
         """Training settings for a model by name."""
         return self.models.get(name, ModelDefaults(epochs=5, lr=5e-5))
 
     def build_model(
-        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions | None = None
+        self, name: str, train: Samples, labels: Labels, options: ModelOptions | None = None
     ) -> Model:
         """Build a network with a head for ``labels``, and its processor.
 
@@ -206,11 +186,10 @@ class Kind:
         options = options or ModelOptions()
         self.check_model(name, options)
         with loading(name, tuple(self.models), options.trust_remote_code):
-            return self._build(name, train, labels, options)
+            return self.create_model(name, train, labels, options)
 
-    def _build(
-        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
-    ) -> Model:
+    def create_model(self, name: str, train: Samples, labels: Labels, options: ModelOptions) -> Model:
+        """What `build_model` does after its checks."""
         raise NotImplementedError
 
     def check_model(self, name: str, options: ModelOptions) -> None:
@@ -232,9 +211,10 @@ class Kind:
         """Load what a run saved. Code in the folder runs only with ``trust_remote_code``."""
         from sparring.lab.models import build
 
-        return build.load(folder, self.auto_class, self._load_processor, trust_remote_code)
+        return build.load(folder, self.auto_class, self.load_processor, trust_remote_code)
 
-    def _load_processor(self, folder: Path, trust: bool) -> Any:
+    def load_processor(self, folder: Path, trust: bool) -> Any:
+        """Load the processor that was saved beside a network."""
         raise NotImplementedError
 
     def limit_length(self, model: Model, max_length: int) -> int:

@@ -13,6 +13,8 @@ from sparring.heads.linear import LinearLoss
 from sparring.losses import Loss
 
 Sample = dict[str, Any]
+Samples = Sequence[Sample]
+Labels = Sequence[str]
 Features = dict[str, Any]
 IGNORE = -100  # the target of positions that have none
 
@@ -29,7 +31,7 @@ class Encoder:
         max_target_length: Generation: largest number of tokens of a target.
     """
 
-    labels: Sequence[str]
+    labels: Labels
     processor: Any
     max_length: int | None = None
     top_k: int | None = None
@@ -38,7 +40,7 @@ class Encoder:
     def __post_init__(self) -> None:
         self.index = {label: i for i, label in enumerate(self.labels)}
 
-    def encode(self, samples: Sequence[Sample]) -> list[Features]:
+    def encode(self, samples: Samples) -> list[Features]:
         """One dict per sample: the inputs of the model, and ``labels`` if the sample has a target."""
         raise NotImplementedError
 
@@ -79,9 +81,7 @@ class Encoder:
         logits: Tensor = net(**inputs).logits
         return (logits.movedim(-1, 1) if logits.ndim > 2 else logits), batch["labels"]
 
-    def decode(
-        self, logits: Tensor, samples: Sequence[Sample], features: Sequence[Features]
-    ) -> Iterator[Any]:
+    def decode(self, logits: Tensor, samples: Samples, features: Sequence[Features]) -> Iterator[Any]:
         """The prediction for each sample, from logits with the classes last."""
         return (self.labels[i] for i in logits.argmax(-1).tolist())
 
@@ -90,7 +90,7 @@ class Encoder:
         net: nn.Module,
         batch: Mapping[str, Tensor],
         logits: Tensor | None,
-        samples: Sequence[Sample],
+        samples: Samples,
         features: Sequence[Features],
     ) -> Iterable[Any]:
         """The prediction for each sample of a batch; ``logits`` with the classes last, if they are known."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sparring.heads.linear import LinearLoss
 from sparring.lab.kinds.base import register_kind, shorten
-from sparring.lab.kinds.encoder import IGNORE, Features, Sample
+from sparring.lab.kinds.encoder import IGNORE, Features, Labels, Sample, Samples
 from sparring.lab.kinds.metrics import text_metrics
 from sparring.lab.kinds.text import TextEncoder, TextKind
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
@@ -35,11 +35,11 @@ class GenerationEncoder(TextEncoder):
         self._output_layer: nn.Linear | None = None
         self._fused = False  # whether `forward` returns hidden states
 
-    def tokenize(self, samples: Sequence[Sample]) -> Any:
+    def tokenize(self, samples: Samples) -> Any:
         sources = [sample["source"] for sample in samples]
         return self.tokenizer(sources, truncation=True, max_length=self.max_length)
 
-    def encode_chunk(self, samples: Sequence[Sample]) -> list[Features]:
+    def encode_chunk(self, samples: Samples) -> list[Features]:
         features = self.inputs(self.tokenize(samples), len(samples))
         if all("target" in sample for sample in samples):
             targets = [sample["target"] for sample in samples]
@@ -90,7 +90,7 @@ class GenerationEncoder(TextEncoder):
         net: Any,
         batch: Mapping[str, Tensor],
         logits: Tensor | None,
-        samples: Sequence[Sample],
+        samples: Samples,
         features: Sequence[Features],
     ) -> Iterable[Any]:
         """Generate texts with the settings that were saved with the network."""
@@ -122,18 +122,14 @@ class GenerationKind(TextKind):
     models = {"tiny": ModelDefaults(epochs=10, lr=1e-3, from_scratch=True)}
     model_options = ("freeze_embeddings", "beams", "max_target_length")
 
-    def collect_labels(
-        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
-    ) -> list[str]:
+    def collect_labels(self, *splits: Samples) -> list[str]:
         """None: the classes are the tokenizer's."""
         return []
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, labels: Labels) -> tuple[str, ...]:
         return ("bleu_4", "bleu_3", "bleu_2", "bleu_1", "rouge_l", "rouge_1", "rouge_2")
 
-    def score(
-        self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
-    ) -> dict[str, float]:
+    def score(self, samples: Samples, predicted: Sequence[Any], labels: Labels) -> dict[str, float]:
         return text_metrics(self.targets(samples), predicted)
 
     def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
@@ -143,9 +139,7 @@ class GenerationKind(TextKind):
     def mistakes(self, sample: Sample, predicted: Any) -> list[str]:
         return [shorten(predicted)] if predicted != sample["target"] else []
 
-    def _build(
-        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
-    ) -> Model:
+    def create_model(self, name: str, train: Samples, labels: Labels, options: ModelOptions) -> Model:
         from sparring.lab.models import build, seq2seq
 
         model = seq2seq.build(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparring.lab.errors import DataError
 from sparring.lab.kinds.base import register_kind
-from sparring.lab.kinds.encoder import Encoder, Features, Sample
+from sparring.lab.kinds.encoder import Encoder, Features, Labels, Sample, Samples
 from sparring.lab.kinds.media import MediaKind, png
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
 
@@ -22,7 +22,7 @@ DECODERS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no others: pi
 class ImageEncoder(Encoder):
     """One row of logits per image. The processor is an `ImageProcessor`."""
 
-    def encode(self, samples: Sequence[Sample]) -> list[Features]:
+    def encode(self, samples: Samples) -> list[Features]:
         return [{"image": sample["image"], **self.target(sample)} for sample in samples]
 
     def collate_inputs(self, features: Sequence[Features]) -> dict[str, Tensor]:
@@ -95,14 +95,12 @@ class ImageKind(MediaKind):
         values = image if image.dtype == torch.uint8 else image.float().clamp(0, 1) * 255
         return png(values.byte().permute(1, 2, 0).numpy())
 
-    def _build(
-        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
-    ) -> Model:
+    def create_model(self, name: str, train: Samples, labels: Labels, options: ModelOptions) -> Model:
         from sparring.lab.models import vision
 
         return vision.build(name, [sample["image"] for sample in train], labels, options)
 
-    def _load_processor(self, folder: Path, trust: bool) -> Any:
+    def load_processor(self, folder: Path, trust: bool) -> Any:
         from sparring.lab.models.images import ImageProcessor
 
         return ImageProcessor.from_pretrained(folder)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparring.lab.kinds.base import register_kind, shorten
-from sparring.lab.kinds.encoder import Features, Sample
+from sparring.lab.kinds.encoder import Features, Labels, Sample, Samples
 from sparring.lab.kinds.metrics import multilabel_metrics
 from sparring.lab.kinds.text import TextEncoder, TextKind
 
@@ -33,9 +33,7 @@ class MultiLabelEncoder(TextEncoder):
         largest = logits.topk(min(self.top_k, logits.shape[-1]), -1).indices
         return torch.zeros_like(logits, dtype=torch.bool).scatter(-1, largest, True)
 
-    def decode(
-        self, logits: Tensor, samples: Sequence[Sample], features: Sequence[Features]
-    ) -> Iterator[Any]:
+    def decode(self, logits: Tensor, samples: Samples, features: Sequence[Features]) -> Iterator[Any]:
         for row in self.positives(logits).cpu():
             yield [self.labels[i] for i in row.nonzero().squeeze(1).tolist()]
 
@@ -55,12 +53,10 @@ class MultiLabelKind(TextKind):
     has_separator = True
     encoder_class = MultiLabelEncoder
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, labels: Labels) -> tuple[str, ...]:
         return ("micro_f1", "macro_f1")
 
-    def score(
-        self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
-    ) -> dict[str, float]:
+    def score(self, samples: Samples, predicted: Sequence[Any], labels: Labels) -> dict[str, float]:
         return multilabel_metrics(self.targets(samples), predicted, labels)
 
     def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:

@@ -5,14 +5,14 @@ from typing import Any
 
 from sparring.lab.errors import UserError
 from sparring.lab.kinds.base import register_kind, shorten
-from sparring.lab.kinds.encoder import Sample
+from sparring.lab.kinds.encoder import Sample, Samples
 from sparring.lab.kinds.text import TextEncoder, TextKind
 
 
 class PairEncoder(TextEncoder):
     """Both texts in one sequence, separated as the tokenizer does."""
 
-    def tokenize(self, samples: Sequence[Sample]) -> Any:
+    def tokenize(self, samples: Samples) -> Any:
         texts = [sample["text"] for sample in samples]
         seconds = [sample["text_b"] for sample in samples]
         return self.tokenizer(texts, seconds, truncation=True, max_length=self.max_length)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sparring.lab.kinds.base import register_kind
-from sparring.lab.kinds.encoder import Sample
+from sparring.lab.kinds.encoder import Labels, Sample, Samples
 from sparring.lab.kinds.metrics import correction_metrics
 from sparring.lab.kinds.text import TextKind
 from sparring.lab.kinds.token import PerTokenEncoder
@@ -53,18 +53,16 @@ class SpellingKind(TextKind):
     }
     model_options = ("layers", "freeze_embeddings")
 
-    def collect_labels(
-        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
-    ) -> list[str]:
+    def collect_labels(self, *splits: Samples) -> list[str]:
         """The characters of the training sentences, as in the paper."""
-        return sorted({character for sample in train for character in sample["source"] + sample["target"]})
+        return sorted(
+            {character for sample in splits[0] for character in sample["source"] + sample["target"]}
+        )
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, labels: Labels) -> tuple[str, ...]:
         return ("correction_f1", "correction_precision", "correction_recall", "detection_f1")
 
-    def score(
-        self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
-    ) -> dict[str, float]:
+    def score(self, samples: Samples, predicted: Sequence[Any], labels: Labels) -> dict[str, float]:
         sources = [sample["source"] for sample in samples]
         return correction_metrics(sources, self.targets(samples), predicted)
 
@@ -76,11 +74,9 @@ class SpellingKind(TextKind):
     def mistakes(self, sample: Sample, predicted: Any) -> list[str]:
         return [f"{true} → {wrong}" for true, wrong in self.class_pairs(sample, predicted) if wrong != true]
 
-    def _build(
-        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
-    ) -> Model:
+    def create_model(self, name: str, train: Samples, labels: Labels, options: ModelOptions) -> Model:
         from sparring.lab.models.build import start_from_embeddings
 
-        model = super()._build(name, train, labels, options)
+        model = super().create_model(name, train, labels, options)
         start_from_embeddings(model, labels)
         return model

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from sparring.lab.kinds.base import Kind
-from sparring.lab.kinds.encoder import Encoder, Features, Sample
+from sparring.lab.kinds.encoder import Encoder, Features, Labels, Samples
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
 
 CHUNK = 500  # samples tokenized at once, because a tokenizer keeps what it cuts off until it returns
@@ -27,14 +27,14 @@ class TextEncoder(Encoder):
         if self.max_length is None:
             self.max_length = self.tokenizer.model_max_length
 
-    def encode(self, samples: Sequence[Sample]) -> list[Features]:
+    def encode(self, samples: Samples) -> list[Features]:
         return [
             feature
             for start in range(0, len(samples), CHUNK)
             for feature in self.encode_chunk(samples[start : start + CHUNK])
         ]
 
-    def encode_chunk(self, samples: Sequence[Sample]) -> list[Features]:
+    def encode_chunk(self, samples: Samples) -> list[Features]:
         tokens = self.tokenize(samples)
         return [
             {**inputs, **self.target(sample)}
@@ -46,7 +46,7 @@ class TextEncoder(Encoder):
         names = [name for name in self.input_names if name in tokens]
         return [{name: tokens[name][i] for name in names} for i in range(n)]
 
-    def tokenize(self, samples: Sequence[Sample]) -> Any:
+    def tokenize(self, samples: Samples) -> Any:
         return self.tokenizer(
             [sample["text"] for sample in samples], truncation=True, max_length=self.max_length
         )
@@ -76,20 +76,18 @@ class TextKind(Kind):
     pretrained = "minilm"
     model_options: tuple[str, ...] = ("layers", "freeze_embeddings", "pooling")
 
-    def texts(self, train: Sequence[Sample]) -> list[str]:
+    def texts(self, train: Samples) -> list[str]:
         """All training texts, from which a vocabulary is made."""
         return [sample[field] for sample in train for field in self.vocabulary_fields]
 
-    def _build(
-        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
-    ) -> Model:
+    def create_model(self, name: str, train: Samples, labels: Labels, options: ModelOptions) -> Model:
         from sparring.lab.models import build
 
         if name == "tiny":
             return build.tiny_text_model(self.auto_class, self.texts(train), labels)
         return build.pretrained_text_model(name, self.auto_class, labels, options, words=self.words)
 
-    def _load_processor(self, folder: Path, trust: bool) -> Any:
+    def load_processor(self, folder: Path, trust: bool) -> Any:
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)

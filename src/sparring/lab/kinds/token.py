@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from sparring.lab.kinds.base import register_kind, shorten
-from sparring.lab.kinds.encoder import IGNORE, Features, Sample
+from sparring.lab.kinds.encoder import IGNORE, Features, Labels, Sample, Samples
 from sparring.lab.kinds.metrics import span_metrics, tag_metrics
 from sparring.lab.kinds.text import TextEncoder, TextKind
 
 OUTSIDE = "O"  # the tag of tokens outside all spans
 
 
-def has_spans(labels: Sequence[str]) -> bool:
+def has_spans(labels: Labels) -> bool:
     """Whether tags mark spans: O and B-, I-, E-, S- and so on.
 
     >>> has_spans(["B-PER", "I-PER", "O"]), has_spans(["de", "fr"])
@@ -39,11 +39,11 @@ class PerTokenEncoder(TextEncoder):
         """One label per word; None if the sample has no target."""
         raise NotImplementedError
 
-    def tokenize(self, samples: Sequence[Sample]) -> Any:
+    def tokenize(self, samples: Samples) -> Any:
         words = [list(self.words(sample)) for sample in samples]
         return self.tokenizer(words, is_split_into_words=True, truncation=True, max_length=self.max_length)
 
-    def encode_chunk(self, samples: Sequence[Sample]) -> list[Features]:
+    def encode_chunk(self, samples: Samples) -> list[Features]:
         tokens = self.tokenize(samples)
         features = self.inputs(tokens, len(samples))
         for i, (sample, feature) in enumerate(zip(samples, features, strict=True)):
@@ -64,9 +64,7 @@ class PerTokenEncoder(TextEncoder):
             row[start : start + len(labels)] = torch.tensor(labels)
         return rows
 
-    def decode(
-        self, logits: Tensor, samples: Sequence[Sample], features: Sequence[Features]
-    ) -> Iterator[Any]:
+    def decode(self, logits: Tensor, samples: Samples, features: Sequence[Features]) -> Iterator[Any]:
         left = self.tokenizer.padding_side == "left"
         for row, sample, feature in zip(logits.argmax(-1).tolist(), samples, features, strict=True):
             shift = len(row) - len(feature["input_ids"]) if left else 0
@@ -126,18 +124,16 @@ class TokenKind(TextKind):
     auto_class = "AutoModelForTokenClassification"
     model_options = ("layers", "freeze_embeddings")
 
-    def texts(self, train: Sequence[Sample]) -> list[str]:
+    def texts(self, train: Samples) -> list[str]:
         return [" ".join(sample["tokens"]) for sample in train]
 
     def parse_input(self, text: str, task: str, processor: Any) -> Sample:
         return {"tokens": text.split()}
 
-    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+    def metrics(self, labels: Labels) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "accuracy") if has_spans(labels) else ("accuracy", "macro_f1")
 
-    def score(
-        self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
-    ) -> dict[str, float]:
+    def score(self, samples: Samples, predicted: Sequence[Any], labels: Labels) -> dict[str, float]:
         if has_spans(labels):
             return span_metrics(self.targets(samples), predicted)
         return tag_metrics(self.targets(samples), predicted, labels)

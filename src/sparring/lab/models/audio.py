@@ -21,7 +21,7 @@ from sparring.lab.models.offline import look_for_hub
 from sparring.lab.models.settings import Model, ModelOptions, label_names
 from sparring.lab.models.sounds import HubFeatures, MelSpectrogram
 from sparring.lab.models.tiny import OwnInitialization, TinyAudioConfig, register
-from sparring.lab.models.wheels import RESEMBLYZER, find
+from sparring.lab.models.wheels import find
 
 
 class SpeakerConfig(PretrainedConfig):
@@ -61,7 +61,7 @@ class SpeakerForAudioClassification(OwnInitialization):
     @classmethod
     def pretrained(cls, names: dict[str, Any]) -> SpeakerForAudioClassification:
         """Load the weights from the wheel. The head is new."""
-        path = find(RESEMBLYZER, "resemblyzer") / "pretrained.pt"
+        path = find("resemblyzer") / "pretrained.pt"
         net = cls(SpeakerConfig(**names))
         weights = torch.load(path, map_location="cpu", weights_only=True)["model_state"]
         lstm = {name: value for name, value in weights.items() if name.startswith("lstm.")}

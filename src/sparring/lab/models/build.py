@@ -99,7 +99,7 @@ def pretrained_text_model(
     name: str, auto_class: str, labels: Sequence[str], options: ModelOptions, *, words: bool
 ) -> Model:
     """A pre-trained encoder with a new head; ``words``: texts come as lists of words."""
-    path = str(find(WHEELS[name], name)) if name in WHEELS else name
+    path = str(find(name)) if name in WHEELS else name
     trust = options.trust_remote_code
     if not Path(path).exists():
         look_for_hub()

