@@ -6,8 +6,6 @@ one file under ``tasks/`` is enough for the command line, the tests and the repo
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import hashlib
 import json
 import os
@@ -21,9 +19,8 @@ from typing import Any
 from torch import Tensor
 
 from sparring.lab.errors import DataError as DataError  # the loaders take everything from here
-from sparring.lab.errors import MissingDataError
 from sparring.lab.errors import UserError as UserError
-from sparring.lab.untrusted import check_text, reason
+from sparring.lab.untrusted import check_text
 from sparring.losses import list_losses
 
 Sample = dict[str, Any]
@@ -166,71 +163,3 @@ class Task:
     top_k: int | None = None  # multi-label: predict the k largest; None: every logit above 0
     max_length: int = 128
     settings: Mapping[str, Any] = field(default_factory=dict)  # defaults of the run that are this task's own
-
-
-_TASKS: dict[str, Task] = {}
-
-
-def register(name: str, **facts: Any) -> Callable[[Callable[[Where], Data]], Callable[[Where], Data]]:
-    """Decorator of a loader: list it as a task."""
-
-    def bind(load: Callable[[Where], Data]) -> Callable[[Where], Data]:
-        if facts["kind"] not in KINDS:
-            raise ValueError(f'task "{name}" has kind "{facts["kind"]}", expected one of {", ".join(KINDS)}')
-        _TASKS[name] = Task(name=name, load=load, **facts)
-        return load
-
-    return bind
-
-
-def list_tasks() -> list[Task]:
-    return [_TASKS[name] for name in sorted(_TASKS)]
-
-
-def known(name: str) -> bool:
-    return any(name in (task.name, *task.aliases) for task in _TASKS.values())
-
-
-def get_task(name: str) -> Task:
-    for task in _TASKS.values():
-        if name in (task.name, *task.aliases):
-            return task
-    plain = {known.replace("_", "-"): known for known in _TASKS}
-    near = difflib.get_close_matches(name.lower().replace("_", "-"), plain, n=1)
-    hint = f'; did you mean "{plain[near[0]]}"?' if near else "."
-    raise UserError(f'no task named "{name}"{hint} Known: {", ".join(sorted(_TASKS))}')
-
-
-def survey(tasks: Sequence[Task], where: Where) -> list[dict[str, Any]]:
-    """For each task whether it is here, without asking the hub: real sizes where it is, published ones where not."""
-    rows = []
-    for task in tasks:
-        row: dict[str, Any] = {
-            "name": task.name,
-            "kind": task.kind,
-            "about": task.about,
-            "home": task.home,
-            "notes": [],
-        }
-        try:
-            data = task.load(dataclasses.replace(where, hub=False))
-            sizes = [len(data.train), len(data.dev), len(data.test)]
-            row |= {
-                "here": True,
-                "sizes": sizes,
-                "classes": len(data.labels) or None,
-                "where": data.source,
-                "notes": list(data.notes),
-            }
-        except Exception as error:  # one broken folder must not hide the other tasks
-            said = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {reason(error)}"
-            why = "not here" if isinstance(error, MissingDataError) else f"broken: {said}"
-            row |= {
-                "here": False,
-                "sizes": list(task.sizes) or None,
-                "classes": None,
-                "where": why,
-                "error": said,
-            }
-        rows.append(row)
-    return rows

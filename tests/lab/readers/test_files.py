@@ -69,7 +69,9 @@ def test_bom_crlf_and_gzip_leave_no_trace(tmp_path: Path) -> None:
 
 def test_lines_end_at_newline_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "a\u2028b\x0bc\r\nd\n")
-    assert list(read_lines(path)) == [(1, "a\u2028b\x0bc"), (2, "d"), (3, "")]
+    lines = [(f"{path}:1", "a\u2028b\x0bc"), (f"{path}:2", "d"), (f"{path}:3", "")]
+    assert list(read_lines(path)) == lines
+    assert list(read_lines(path, blank=False)) == lines[:2]
 
 
 def test_wrong_bytes_are_named(tmp_path: Path) -> None:

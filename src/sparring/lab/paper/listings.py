@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sparring.lab.datasets import Where, get_task
+from sparring.lab.datasets import Where, get_task, survey
 from sparring.lab.paper import published as paper
 from sparring.lab.paper import scales
 from sparring.lab.paper.methods import settings
-from sparring.lab.task import survey
 
 
 class Listing(NamedTuple):

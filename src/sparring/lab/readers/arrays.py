@@ -8,6 +8,7 @@ root/train.npz, dev.npz, test.npz, meta.json arrays: images and labels, or audio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from sparring.lab.readers.hub import SPLIT_NAMES
 from sparring.lab.readers.npz import kind_of_npz, read_npz
-from sparring.lab.readers.published import Noted
+from sparring.lab.readers.published import NotedSplits
 from sparring.lab.readers.wav import read_wav
 from sparring.lab.task import DataError, Sample, Splits
 from sparring.lab.untrusted import check_text, printable, reason
@@ -25,7 +26,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".p
 SOUNDS = (".wav",)
 DECODERS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no others: pillow hands EPS to Ghostscript
 SIDE = 64  # of an image from a folder, unless told otherwise
-NAMED = 5  # unreadable files that are named
+MAX_NAMED = 5  # unreadable files that a note names
 Reader = Callable[[Path], Sample]
 
 
@@ -40,38 +41,53 @@ def kind_of(folder: Path) -> str | None:
     return None
 
 
-def read_folder(folder: Path, kind: str, side: int | None = None) -> Noted:
+def read_folder(folder: Path, kind: str, side: int | None = None) -> NotedSplits:
     """The splits there are, and what to know of them."""
     if (folder / "train.npz").is_file():
         return read_npz(folder, kind)
     read: Reader = (lambda path: read_image(path, side or SIDE)) if kind == "image" else read_wav
     endings = IMAGES if kind == "image" else SOUNDS
     parts = {
-        part: found
-        for part, names in SPLIT_NAMES.items()
-        for found in [_one_of(folder, names)]
-        if found is not None
+        part: path for part, names in SPLIT_NAMES.items() if (path := _one_of(folder, names)) is not None
     }
     roots = parts if "train" in parts else {"train": folder}
-    splits: Splits = {}
-    bad: list[str] = []
-    for part, root in roots.items():
-        splits[part] = list(_samples(root, endings, read, bad))
+    unreadable = UnreadableFiles()
+    splits: Splits = {part: _samples(root, endings, read, unreadable) for part, root in roots.items()}
     if not splits["train"]:
         raise DataError(
             f"{folder}: no readable {kind} below it; expected a folder for each class, "
-            f"such as {folder.name}/cat/1{endings[0]}"
-            + (f"; left out: {'; '.join(bad[:NAMED])}" if bad else "")
+            f"such as {folder.name}/cat/1{endings[0]}" + "".join(f"; {note}" for note in unreadable.notes())
         )
-    notes = [
-        f"{sum(map(len, splits.values()))} files in {len({s['label'] for s in splits['train']})} folders, a class each"
-    ]
+    n_files, n_classes = sum(map(len, splits.values())), len({s["label"] for s in splits["train"]})
+    notes = [f"{n_files} files in {n_classes} folders, a class each"]
     if kind == "image":
         notes.append(f"images cut to squares and made {side or SIDE} points wide (--image-size)")
-    if bad:
-        more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-        notes.append(f"{len(bad)} file(s) could not be read and are left out: {'; '.join(bad[:NAMED])}{more}")
-    return Noted({part: samples for part, samples in splits.items() if samples}, tuple(notes))
+    present = {part: samples for part, samples in splits.items() if samples}
+    return NotedSplits(present, (*notes, *unreadable.notes()))
+
+
+class UnreadableFiles:
+    """Collects files that cannot be read, so that the others can be used."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    @contextmanager
+    def skipping(self, name: str) -> Iterator[None]:
+        """Collect the file if the block raises an exception."""
+        try:
+            yield
+        except Exception as error:  # a damaged file can make a decoder raise anything
+            self.problems.append(printable(f"{name} ({reason(error, 60)})"))
+
+    def __str__(self) -> str:
+        n_more = len(self.problems) - MAX_NAMED
+        return "; ".join(self.problems[:MAX_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
+
+    def notes(self) -> tuple[str, ...]:
+        """A note that names the files, if there are any."""
+        n_files = len(self.problems)
+        return (f"{n_files} file(s) could not be read and are left out: {self}",) if n_files else ()
 
 
 def _one_of(folder: Path, names: Sequence[str]) -> Path | None:
@@ -82,19 +98,16 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
 
 
-def _samples(root: Path, endings: Sequence[str], read: Reader, bad: list[str]) -> Iterator[Sample]:
-    """``root/class/…/name``: the folder right below the root is the class."""
+def _samples(root: Path, endings: Sequence[str], read: Reader, unreadable: UnreadableFiles) -> list[Sample]:
+    """The samples ``root/class/…/name``: the folder right below the root is the class."""
+    samples = []
     for path in _files(root):
         below = path.relative_to(root)
-        if path.suffix.lower() not in endings or len(below.parts) < 2:
-            continue
-        try:
-            check_text(str(below), "its name")
-            sample = read(path)
-        except Exception as error:  # whatever a damaged file makes a decoder raise
-            bad.append(printable(f"{below} ({reason(error, 60)})"))
-            continue
-        yield {**sample, "label": below.parts[0], "name": str(below)}
+        if path.suffix.lower() in endings and len(below.parts) > 1:
+            with unreadable.skipping(str(below)):
+                check_text(str(below), "its name")
+                samples.append({**read(path), "label": below.parts[0], "name": str(below)})
+    return samples
 
 
 def read_image(path: Path, side: int) -> Sample:
@@ -108,11 +121,11 @@ def read_image(path: Path, side: int) -> Sample:
     with Image.open(path, formats=DECODERS) as image:
         image.draft("RGB", (side, side))  # a JPEG is decoded no larger than needed
         square = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (side, side))
-    return {"image": points(square)}
+    return {"image": pixels(square)}
 
 
-def points(image: Any) -> Tensor:
-    """Of a pillow image: (3, height, width) bytes."""
+def pixels(image: Any) -> Tensor:
+    """(3, height, width) bytes of a pillow image."""
     import numpy as np  # not with torch alone, with which the tasks' names must still be listed
 
     return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()

@@ -48,10 +48,28 @@ def form_of(path: Path) -> str | None:
     return ending if ending in FORMS else None
 
 
-def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
-    """Line numbers from 1, lines without their ends. Only \\n and \\r\\n end a line: a text may hold other separators."""
+def read_lines(path: Path, encoding: str = "utf-8-sig", *, blank: bool = True) -> Iterator[tuple[str, str]]:
+    """The place of each line (``path:number``) and the line without its end.
+
+    Only \\n and \\r\\n end a line: a text may hold other separators. ``blank=False`` leaves out empty lines.
+    """
     for number, line in enumerate(read_text(path, encoding).split("\n"), 1):
-        yield number, check_text(line.removesuffix("\r"), f"{path}:{number}")
+        if blank or line.strip():
+            place = f"{path}:{number}"
+            yield place, check_text(line.removesuffix("\r"), place)
+
+
+def match_lines(path: Path, pattern: str, expected: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """The place and the match of each line that is not blank.
+
+    Raises:
+        DataError: If a line, stripped, does not match the pattern; ``expected`` describes it.
+    """
+    for place, line in read_lines(path, blank=False):
+        match = re.fullmatch(pattern, line.strip())
+        if match is None:
+            raise DataError(f"{place}: expected {expected}, got {line!r:.80}")
+        yield place, match
 
 
 def some(names: Iterable[Any], most: int = 5) -> str:

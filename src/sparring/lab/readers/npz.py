@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.lab.readers.published import Noted
+from sparring.lab.readers.published import NotedSplits
 from sparring.lab.readers.wav import check_rate, sixteen_bits
 from sparring.lab.task import SPLITS, DataError, Sample, Splits
 from sparring.lab.untrusted import check_text, check_unpacked, read_json_object, reason
@@ -43,7 +43,7 @@ def kind_of_npz(path: Path) -> str | None:
     return "image" if "images" in names else "audio" if "audio" in names else None
 
 
-def read_npz(folder: Path, kind: str) -> Noted:
+def read_npz(folder: Path, kind: str) -> NotedSplits:
     """The splits in a folder. Every array is checked; what is wrong is named with its file and sample."""
     meta = read_meta(folder / "meta.json")
     splits: Splits = {}
@@ -51,7 +51,7 @@ def read_npz(folder: Path, kind: str) -> Noted:
         path = folder / f"{split}.npz"
         if path.is_file():
             splits[split] = _samples(path, kind, meta)
-    return Noted(splits, ())
+    return NotedSplits(splits, ())
 
 
 def read_meta(path: Path) -> Meta:

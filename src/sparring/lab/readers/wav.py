@@ -1,6 +1,4 @@
-"""WAV files to 16-bit samples, and the bounds of their sample rate."""
-
-from __future__ import annotations
+"""Read WAV files as 16-bit samples, and check their sample rate."""
 
 import warnings
 from pathlib import Path
@@ -15,7 +13,11 @@ RATES = (1_000, 384_000)  # samples a second: a telephone has 8,000, the finest 
 
 
 def read_wav(path: Path) -> Sample:
-    """One channel, the mean of all: 16-bit samples, and how many a second. A `ValueError` where it is no such sound."""
+    """The mean of all channels as 16-bit samples, and the sample rate.
+
+    Raises:
+        ValueError: If the file holds no sound or its rate or values are out of range.
+    """
     from scipy.io import wavfile
 
     with warnings.catch_warnings():
@@ -27,7 +29,7 @@ def read_wav(path: Path) -> Sample:
 
 
 def check_rate(rate: Any) -> int:
-    """A sample rate that sound can have."""
+    """The sample rate, if sound can have it."""
     low, high = RATES
     if not isinstance(rate, int) or isinstance(rate, bool) or not low <= rate <= high:
         raise ValueError(f"expected {low:,} to {high:,} samples a second, got {rate!r:.40}")
@@ -35,7 +37,7 @@ def check_rate(rate: Any) -> int:
 
 
 def sixteen_bits(sound: Any) -> Tensor:
-    """Samples (n,) or (n, channels) of 8 bits without a sign, of more bits with one, or numbers between -1 and 1."""
+    """16-bit samples of values (n,) or (n, channels): uint8, signed integers, or floats from -1 to 1."""
     import numpy as np
 
     values = np.asarray(sound)
@@ -47,5 +49,5 @@ def sixteen_bits(sound: Any) -> Tensor:
         raise ValueError(f"expected samples of uint8, int16, int32 or floating point, got {values.dtype}")
     values = values.mean(1) if values.ndim > 1 else values
     if not np.isfinite(values).all():
-        raise ValueError("numbers in it are not finite")
+        raise ValueError("some values are not finite")
     return torch.from_numpy((np.clip(values, -1, 1) * 32767).round().astype(np.int16))
