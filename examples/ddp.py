@@ -18,8 +18,6 @@ from accelerate.utils import send_to_device
 from torch.utils.data import DataLoader
 
 from sparring.lab.datasets import Where, get_task
-from sparring.lab.kinds.encode import Encoder
-from sparring.lab.models import build as models
 
 
 def main() -> None:
@@ -45,8 +43,8 @@ def main() -> None:
 
     torch.manual_seed(0)
     data = get_task(args.task).load(Where.default())
-    model, tokenizer = models.build(args.model, data)
-    encoder = Encoder(data.kind, data.labels, tokenizer, max_length=64)
+    model, tokenizer = data.build_model(args.model)
+    encoder = data.encoder(tokenizer, max_length=64)
     train_set, dev = encoder.encode(data.train[: args.samples]), encoder.encode(data.dev[: args.samples])
     if vars(args)["with"] == "loop":
         from sparring.training.loop import Loop

@@ -15,7 +15,6 @@ from transformers import TrainingArguments
 
 from sparring.integrations.hf import SparringTrainer
 from sparring.lab.datasets import Where, get_task
-from sparring.lab.models import build as models
 
 
 def main() -> None:
@@ -30,7 +29,7 @@ def main() -> None:
     args = parser.parse_args()
 
     data = get_task(args.task).load(Where.default())
-    model, tokenizer = models.build(args.model, data)
+    model, tokenizer = data.build_model(args.model)
     train, dev = (
         [
             {

@@ -17,8 +17,6 @@ from torch.utils.data import DataLoader
 
 from sparring.integrations.lightning import SparringModule
 from sparring.lab.datasets import Where, get_task
-from sparring.lab.kinds.encode import Encoder
-from sparring.lab.models import build as models
 
 
 class Classifier(
@@ -59,8 +57,8 @@ def main() -> None:
 
     lightning.seed_everything(0)
     data = get_task(args.task).load(Where.default())
-    net, tokenizer = models.build(args.model, data)  # any module does
-    encoder = Encoder(data.kind, data.labels, tokenizer, max_length=64)
+    net, tokenizer = data.build_model(args.model)  # any module does
+    encoder = data.encoder(tokenizer, max_length=64)
     train, dev = (encoder.encode(part[: args.samples]) for part in (data.train, data.dev))
     trainer = lightning.Trainer(
         max_epochs=args.epochs, logger=False, enable_checkpointing=False, enable_model_summary=False

@@ -15,8 +15,6 @@ from torch.utils.data import DataLoader
 
 from sparring import AdaptiveAccumulation, ASSoftmaxLoss, skip
 from sparring.lab.datasets import Where, get_task
-from sparring.lab.kinds.encode import Encoder
-from sparring.lab.models import build as models
 
 
 def main() -> None:
@@ -35,8 +33,8 @@ def main() -> None:
 
     torch.manual_seed(0)
     data = get_task(args.task).load(Where.default())
-    model, tokenizer = models.build(args.model, data)  # any model and any batches do
-    encoder = Encoder(data.kind, data.labels, tokenizer, max_length=64)
+    model, tokenizer = data.build_model(args.model)  # any model and any batches do
+    encoder = data.encoder(tokenizer, max_length=64)
     train, dev = encoder.encode(data.train[: args.samples]), encoder.encode(data.dev[: args.samples])
     loader = DataLoader(train, batch_size=32, shuffle=True, collate_fn=encoder.collate)
     looks = DataLoader(dev, batch_size=128, collate_fn=encoder.collate)

@@ -18,13 +18,12 @@ from skorch.helper import SliceDict
 
 from sparring import ASSoftmaxLoss, skip
 from sparring.lab.datasets import Where, get_task
-from sparring.lab.models import build as models
 
 
 class Classifier(torch.nn.Module):
     def __init__(self, name: str, data: Any) -> None:
         super().__init__()
-        self.net = models.build(name, data).net
+        self.net = data.build_model(name).net
         skip.compact(self.net)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -46,7 +45,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     data = get_task(args.task).load(Where.default())
-    tokenizer = models.build(args.model, data).tokenizer
+    tokenizer = data.build_model(args.model).processor
 
     def tensors(part: list[Any]) -> tuple[SliceDict, Any]:
         texts = tokenizer(

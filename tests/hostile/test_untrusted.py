@@ -28,7 +28,6 @@ from sparring import ASSoftmaxLoss
 from sparring.cli.app import main
 from sparring.heads.parallel import Checkpoints, manifest
 from sparring.lab.errors import UserError
-from sparring.lab.models import build as models
 from sparring.lab.models.pooled import MeanPooledConfig, MeanPooledForSequenceClassification
 from sparring.lab.models.tiny import character_tokenizer
 from sparring.lab.runs.config import Config
@@ -37,7 +36,7 @@ from sparring.lab.runs.records import RunFolder
 from sparring.training import checkpoint
 from sparring.training.loop import Loop
 from sparring.training.resume import ResumeError
-from tests.lab.data import data
+from tests.lab.data import build, data, load
 
 CODE = """
 import pathlib
@@ -117,9 +116,9 @@ def test_the_code_of_a_model_is_refused(tmp_path: Path, mark: Path, kind: str) -
     extractor = {"feature_extractor_type": "Extractor", "auto_map": AUTO_MAP, "size": 8}
     folder = with_code(tmp_path / "model", mark, preprocessor_config=extractor)
     with pytest.raises(UserError, match=REFUSED):
-        models.build(str(folder), data(kind))
+        build(str(folder), data(kind))
     with pytest.raises(UserError, match=REFUSED):
-        models.load(folder, kind)
+        load(folder, kind)
     assert not mark.exists()
 
 
@@ -127,7 +126,7 @@ def test_with_the_flag_it_runs(tmp_path: Path, mark: Path) -> None:
     """So that the tests above prove something: the folder is such that its code would run."""
     folder = with_code(tmp_path / "model", mark)
     with pytest.raises(UserError, match="model"):  # it has no weights
-        models.build(str(folder), data("multi-class"), trust_remote_code=True)
+        build(str(folder), data("multi-class"), trust_remote_code=True)
     assert mark.exists()
 
 
@@ -142,9 +141,9 @@ def test_the_code_of_a_tokenizer_is_refused(tmp_path: Path, mark: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UserError, match=REFUSED):
-        models.build(str(folder), data("multi-class"))
+        build(str(folder), data("multi-class"))
     with pytest.raises(UserError, match=REFUSED):
-        models.load(folder, "multi-class")
+        load(folder, "multi-class")
     assert not mark.exists()
 
 
@@ -152,7 +151,7 @@ def test_the_code_of_a_known_kind_of_model_is_not_needed(tmp_path: Path, mark: P
     """transformers has BERT's own code: the folder's is left alone, and the model is loaded."""
     folder = good_model(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text()) | {"auto_map": AUTO_MAP}
-    models.build(str(with_code(folder, mark, config)), data("multi-class"))
+    build(str(with_code(folder, mark, config)), data("multi-class"))
     assert not mark.exists()
 
 
@@ -161,7 +160,7 @@ def test_custom_generation_is_refused(tmp_path: Path, mark: Path) -> None:
     (folder / "custom_generate").mkdir()
     (folder / "custom_generate" / "generate.py").write_text(CODE.format(mark=str(mark)))
     with pytest.raises(UserError, match=REFUSED):
-        models.build(str(folder), data("generation"))
+        build(str(folder), data("generation"))
     assert not mark.exists()
 
 
@@ -177,7 +176,7 @@ def test_an_encoder_within_a_pooled_model_is_refused(tmp_path: Path, mark: Path)
         "num_hidden_layers": 1,
     }
     with pytest.raises(UserError):
-        models.load(with_code(folder, mark, config), "multi-class")
+        load(with_code(folder, mark, config), "multi-class")
     assert not mark.exists()
 
 
@@ -283,12 +282,12 @@ def test_pickles_in_place_of_weights(tmp_path: Path, mark: Path, name: str) -> N
     (folder / "model.safetensors").unlink()
     torch.save({"classifier.weight": Runs(mark)}, folder / name)
     with pytest.raises(UserError):
-        models.load(folder, "multi-class")
+        load(folder, "multi-class")
     with pytest.raises((UserError, pickle.UnpicklingError, Exception)):
-        models.build(str(folder), data("multi-class"))
+        build(str(folder), data("multi-class"))
     (folder / name).write_bytes(pickle.dumps(Runs(mark)))
     with pytest.raises(UserError):
-        models.load(folder, "multi-class")
+        load(folder, "multi-class")
     assert not mark.exists()
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from sparring.lab.datasets import Data, Task
-from sparring.lab.kinds.encode import encoder_for
-from sparring.lab.models import build as models
+from sparring.lab.kinds import get_kind, list_kinds
+from sparring.lab.kinds.encoder import Encoder
+from sparring.lab.models.settings import Model, ModelOptions
 
 REAL = Path(
     os.environ.get("SPARRING_DATA") or "SPARRING_DATA is not set"
 )  # no folder of that name: tests of real data are skipped
+KINDS = tuple(kind.name for kind in list_kinds())
 WORDS = {"red": ["ruby", "rose", "rust"], "green": ["grass", "mint", "moss"], "blue": ["sky", "sea", "ink"]}
 
 
@@ -58,33 +61,46 @@ def tone(frequency: float, seconds: float, rate: int = 8000) -> torch.Tensor:
 
 
 def data(kind: str, n: int = 48) -> Data:
-    return Data(kind, samples(kind, n, 0), samples(kind, 24, 1), samples(kind, 24, 2), source="made")
+    return Data(
+        get_kind(kind), samples(kind, n, 0), samples(kind, 24, 1), samples(kind, 24, 2), source="made"
+    )
 
 
 def task(kind: str, made: Data | None = None) -> Task:
-    metric = {
-        "token": "f1",
-        "spelling": "correction_f1",
-        "multi-label": "micro_f1",
-        "generation": "bleu_4",
-    }.get(kind, "accuracy")
     found = made or data(kind)
+    metric = found.kind.default_metric(found.labels)
     settings = {"max_target_length": 12} if kind == "generation" else {}
-    return Task("colours", kind, "colours", lambda _: found, metric, "made", max_length=32, settings=settings)
+    return Task(
+        "colours", found.kind, "colours", lambda _: found, metric, "made", max_length=32, settings=settings
+    )
+
+
+def build(name: str, made: Data, **options: Any) -> Model:
+    return made.build_model(name, ModelOptions(**options))
+
+
+def load(folder: Path, kind: str) -> Model:
+    return get_kind(kind).load_model(folder)
+
+
+def encoder_for(
+    kind: str, labels: Sequence[str], processor: Any, max_length: int, **settings: Any
+) -> Encoder:
+    return get_kind(kind).encoder(labels, processor, max_length, **settings)
 
 
 def saved_and_loaded(
-    kind: str, made: Data, name: str, folder: Path, shape: tuple[int, int], **settings: Any
+    kind: str, made: Data, name: str, folder: Path, shape: tuple[int, int], **options: Any
 ) -> tuple[Any, Any, Any]:
     """A network of a kind gives the same logits after it was saved and loaded; returns it, its encoder and the logits of dev."""
-    built = models.build(name, made, **settings)
-    net, encoder = built.net.eval(), encoder_for(kind, made.labels, built.tokenizer, 0)
+    model = build(name, made, **options)
+    net, encoder = model.net.eval(), made.encoder(model.processor, 0)
     batch = encoder.collate(encoder.encode(made.dev))
     logits = net(**batch).logits
     assert logits.shape == shape
     net.save_pretrained(folder)
-    built.tokenizer.save_pretrained(folder)
-    again, read = models.load(folder, kind)
-    assert read == built.tokenizer
+    model.processor.save_pretrained(folder)
+    again, processor = load(folder, kind)
+    assert processor == model.processor
     torch.testing.assert_close(again.eval()(**batch).logits, logits)
     return net, encoder, logits

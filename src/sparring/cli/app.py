@@ -166,11 +166,7 @@ def compare(options: argparse.Namespace) -> int:
     if config.loss is not None and (options.loss is not None or options.losses is None):
         raise UserError(f"compare takes --losses, names with commas between, not --loss {config.loss}")
     task, data = _open(config)
-    own = (
-        ["multilabel-softmax", "multilabel-as-softmax"]
-        if task.kind == "multi-label"
-        else ["softmax", "as-softmax"]
-    )
+    own = [task.kind.loss_name(family) for family in ("softmax", "as-softmax")]
     names = own if options.losses is None else [name for name in options.losses.split(",") if name.strip()]
     configs = contestants(config, names, task, data)
     return _train(options, config, task, data, plans_for(configs, options.seeds, task, data, strict=False))
@@ -317,7 +313,7 @@ def _train(options: argparse.Namespace, config: Config, task: Task, data: Data, 
     if options.json:
         facts = {
             "task": task.name,
-            "kind": task.kind,
+            "kind": task.kind.name,
             "source": data.source,
             "notes": list(data.notes),
             "model": config.model,

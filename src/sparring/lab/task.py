@@ -1,7 +1,7 @@
-"""What a task is: three lists of samples of one kind, where they come from, and the figure that decides.
+"""Tasks: named data sets, each with three splits of samples of one kind.
 
-A sample is a plain dict in the form of its kind, as one line of JSONL holds it. A task is a function that loads them, registered:
-one file under ``tasks/`` is enough for the command line, the tests and the report to see it.
+A sample is a dict with the fields of its kind, as one line of JSONL holds it. A task is a function that loads the
+splits. One file under ``datasets/`` that registers it is enough for the command line, tests and report.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,115 +17,66 @@ from typing import Any
 
 from torch import Tensor
 
-from sparring.lab.errors import DataError as DataError  # the loaders take everything from here
+from sparring.lab.errors import DataError as DataError  # loaders import everything from here
 from sparring.lab.errors import UserError as UserError
+from sparring.lab.kinds import Kind
+from sparring.lab.kinds.encoder import Encoder
+from sparring.lab.kinds.encoder import Sample as Sample
+from sparring.lab.models.settings import Model, ModelOptions
 from sparring.lab.untrusted import check_text
-from sparring.losses import list_losses
 
-Sample = dict[str, Any]
 Splits = dict[str, list[Sample]]  # by "train", "dev", "test"
 SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One way of classifying: the fields of its samples, and whether a row has one label or any number."""
-
-    name: str
-    fields: tuple[str, ...]
-    multilabel: bool = False
-
-    @property
-    def losses(self) -> list[str]:
-        """The losses that fit."""
-        return [name for name in list_losses() if name.startswith("multilabel-") == self.multilabel]
-
-
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("multi-class", ("text", "label")),
-        Kind("pair", ("text", "text_b", "label")),
-        Kind("token", ("tokens", "tags")),
-        Kind("spelling", ("source", "target")),
-        Kind("multi-label", ("text", "labels"), multilabel=True),
-        Kind("image", ("image", "label")),
-        Kind("audio", ("audio", "label")),
-        Kind("generation", ("source", "target")),
-    )
-}
-
-TO_TEXT = ("spelling", "generation")  # a text becomes another: no labels
-
-
-@dataclass(frozen=True)
 class Data:
-    """What a task loads."""
+    """The samples of a task.
 
-    kind: str
+    Attributes:
+        kind: The kind of the samples.
+        train, dev, test: The splits.
+        source: The folder, package or name on the hub that they come from.
+        notes: What a reader of results should know about them.
+    """
+
+    kind: Kind
     train: list[Sample]
     dev: list[Sample]
     test: list[Sample]
-    source: str  # a folder, a package or a name on the hub
-    notes: tuple[str, ...] = ()  # what a reader of the numbers should know
+    source: str
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def labels(self) -> list[str]:
-        """The classes, sorted. Spelling: the characters of the training sentences, as in the paper. Generation: none, its classes are
-        the tokenizer's."""
-        if self.kind == "generation":
-            return []
-        if self.kind == "spelling":
-            return sorted(
-                {character for sample in self.train for character in sample["source"] + sample["target"]}
-            )
-        return sorted(
-            {
-                label
-                for part in (self.train, self.dev, self.test)
-                for sample in part
-                for label in labels_of(self.kind, sample)
-            }
-        )
+        """The classes, sorted; empty if they are the tokenizer's."""
+        return self.kind.collect_labels(self.train, self.dev, self.test)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the samples themselves: an edited file is other data."""
+        """A digest of all samples: changed data has another one."""
         digest = hashlib.sha256()
-        for part in (self.train, self.dev, self.test):
-            digest.update(f"{len(part)};".encode())
-            for sample in part:
-                arrays = [value for value in sample.values() if isinstance(value, Tensor)]
+        for split in (self.train, self.dev, self.test):
+            digest.update(f"{len(split)};".encode())
+            for sample in split:
                 digest.update(json.dumps(plain(sample), sort_keys=True).encode())
-                for array in arrays:
-                    digest.update(array.numpy().tobytes())
+                for value in sample.values():
+                    if isinstance(value, Tensor):
+                        digest.update(value.numpy().tobytes())
         return digest.hexdigest()
+
+    def build_model(self, name: str, options: ModelOptions | None = None) -> Model:
+        """A model for these samples; see `Kind.build_model`."""
+        return self.kind.build_model(name, self.train, self.labels, options)
+
+    def encoder(self, processor: Any, max_length: int | None = None, **settings: Any) -> Encoder:
+        """An encoder for these samples; see `Kind.encoder`."""
+        return self.kind.encoder(self.labels, processor, max_length, **settings)
 
 
 def plain(sample: Sample) -> Sample:
-    """What can be written as JSON: a sample without its pixels or sounds."""
+    """A sample without its images or sounds, so that it can be written as JSON."""
     return {name: value for name, value in sample.items() if not isinstance(value, Tensor)}
-
-
-def has_spans(labels: Sequence[str]) -> bool:
-    """Whether tags mark spans: O and B-, I-, E-, S- and the like.
-
-    >>> has_spans(["B-PER", "I-PER", "O"]), has_spans(["de", "fr"])
-    (True, False)
-    """
-    return any(label != "O" for label in labels) and all(
-        label == "O" or re.match(r"[BIESLU]-.", label) for label in labels
-    )
-
-
-def labels_of(kind: str, sample: Sample) -> list[str]:
-    return list(
-        sample["tags"]
-        if kind == "token"
-        else sample["labels"]
-        if kind == "multi-label"
-        else [sample["label"]]
-    )
 
 
 @dataclass(frozen=True)
@@ -152,10 +102,10 @@ class Task:
     """A data set by name."""
 
     name: str
-    kind: str
+    kind: Kind
     about: str
     load: Callable[[Where], Data]
-    metric: str  # the figure that decides, one of those metrics.py has for the kind
+    metric: str  # the figure that decides, one of the kind's metrics
     home: str  # where the data comes from
     sizes: tuple[int, ...] = ()  # train, dev, test as published
     aliases: tuple[str, ...] = ()  # other names it goes by: its folder's, where that differs

@@ -20,11 +20,10 @@ from transformers import (
 
 from sparring.heads.linear import LinearLoss
 from sparring.lab.errors import UserError
-from sparring.lab.kinds.encode import IGNORE
+from sparring.lab.kinds.encoder import IGNORE
 from sparring.lab.kinds.generation import GenerationEncoder
 from sparring.lab.models import build as models
 from sparring.lab.models import seq2seq
-from sparring.lab.models.build import texts
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.evaluate import Evaluator
 from sparring.lab.runs.plan import Plan, plan
@@ -32,10 +31,10 @@ from sparring.lab.runs.predict import Predictor
 from sparring.lab.runs.runner import Run, run
 from sparring.losses import make_loss
 from sparring.training.loop import Loop
-from tests.lab.data import data, task
+from tests.lab.data import build, data, task
 
 MADE = data("generation", 24)
-TOKENIZER = seq2seq.piece_tokenizer(texts(MADE), 400)
+TOKENIZER = seq2seq.piece_tokenizer(MADE.kind.texts(MADE.train), 400)
 MAKES = ("bart", "bart-bias", "t5", "t5-untied")
 
 
@@ -77,7 +76,7 @@ def network(make: str, dropout: float = 0.0) -> Any:
 
 
 def encoder() -> GenerationEncoder:
-    return GenerationEncoder("generation", [], TOKENIZER, 32)
+    return GenerationEncoder([], TOKENIZER, 32)
 
 
 def losses(net: Any, name: str, fused: bool) -> tuple[Tensor, dict[str, Tensor]]:
@@ -192,7 +191,7 @@ def test_skipping_is_exact(make: str) -> None:
 
 
 def test_sources_and_targets_are_padded_each_in_their_way() -> None:
-    coder = GenerationEncoder("generation", [], TOKENIZER, 32, max_target_length=4)
+    coder = GenerationEncoder([], TOKENIZER, 32, max_target_length=4)
     short, long = coder.encode(
         [{"source": "a mint thing", "target": "a"}, {"source": "ink", "target": "this mint thing is green"}]
     )
@@ -245,7 +244,7 @@ def test_dev_loss_is_the_networks_own(tmp_path: Path) -> None:
     """Softmax over the tokens that count: what transformers computes from the same labels."""
     net, coder = network("bart").eval(), encoder()
     net.generation_config.max_new_tokens = 2
-    found = Evaluator(coder, MADE.dev, make_loss("softmax"), batch_size=64).outcome(net)
+    found = Evaluator(MADE.kind, coder, MADE.dev, make_loss("softmax"), batch_size=64).outcome(net)
     batch = coder.collate([coder.encode(MADE.dev)[i] for i in range(len(MADE.dev))])
     assert found.figures["loss"] == pytest.approx(net(**batch).loss.item(), rel=1e-4)
     assert sum(found.histogram) == int((batch["labels"] != IGNORE).sum())
@@ -265,9 +264,9 @@ def test_how_it_generates_is_part_of_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": "minilm"}, "minilm is an encoder and cannot generate"),
+        ({"model": "minilm"}, "minilm is a model for .* tasks; this task's kind is generation"),
         ({"model": "resnet"}, "resnet is a model for image tasks"),
-        ({"layers": 1, "model": "some/folder"}, "layers and pooling are for encoders"),
+        ({"layers": 1, "model": "some/folder"}, "layers: not for generation tasks"),
         ({"loss": "multilabel-softmax"}, "does not fit colours, whose kind is generation"),
         ({"metric": "accuracy"}, "colours has no metric accuracy; it has bleu_4"),
     ],
@@ -278,11 +277,11 @@ def test_a_mistake_is_named(settings: dict[str, Any], message: str, tmp_path: Pa
 
 
 def test_a_small_network_of_its_own() -> None:
-    built = models.build("tiny", MADE, max_target_length=5)
+    built = build("tiny", MADE, max_target_length=5)
     assert sum(p.numel() for p in built.net.parameters()) < 2e6
     assert built.net.generation_config.max_new_tokens == 5
     assert seq2seq.output_layer(built.net) is built.net.get_output_embeddings()
-    assert models.longest(built) == seq2seq.POSITIONS
+    assert models.longest_input(built) == seq2seq.POSITIONS
 
 
 class Interrupt:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import AutoImageProcessor
 
-from sparring.lab.models.images import ImageEncoder, Pixels
+from sparring.lab.kinds.image import ImageEncoder
+from sparring.lab.models.images import ImageProcessor
 
 
 def photographs(n: int = 6, side: int = 16) -> list[torch.Tensor]:
@@ -17,7 +18,7 @@ def photographs(n: int = 6, side: int = 16) -> list[torch.Tensor]:
 
 def test_from_scratch_images_have_mean_0_and_spread_1() -> None:
     images = photographs(200)
-    values = Pixels.of(images)(images)
+    values = ImageProcessor.of(images)(images)
     assert values.shape == (200, 3, 16, 16)
     assert values.mean((0, 2, 3)).abs().max() < 0.05
     assert (values.std((0, 2, 3)) - 1).abs().max() < 0.05
@@ -25,11 +26,11 @@ def test_from_scratch_images_have_mean_0_and_spread_1() -> None:
 
 def test_numbers_are_taken_as_they_are() -> None:
     image = torch.rand(1, 8, 8)
-    assert torch.equal(Pixels.of([image])([image])[0], image)
+    assert torch.equal(ImageProcessor.of([image])([image])[0], image)
 
 
 def test_sizes_and_channels_are_made_the_same() -> None:
-    pixels = Pixels(12, 10, (0.5,) * 3, (0.5,) * 3)
+    pixels = ImageProcessor(12, 10, (0.5,) * 3, (0.5,) * 3)
     mixed = [
         photographs(1, 32)[0],
         torch.full((1, 9, 7), 255, dtype=torch.uint8),
@@ -42,20 +43,20 @@ def test_sizes_and_channels_are_made_the_same() -> None:
 
 
 def test_saved_and_read_again_also_by_hugging_face(tmp_path: Path) -> None:
-    pixels = Pixels(20, 24, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "flip")
+    pixels = ImageProcessor(20, 24, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), "flip")
     pixels.save_pretrained(tmp_path)
-    assert Pixels.from_pretrained(tmp_path) == pixels
+    assert ImageProcessor.from_pretrained(tmp_path) == pixels
     theirs = AutoImageProcessor.from_pretrained(tmp_path)
     image = photographs(1, 24)[0]
     expected = theirs(image.permute(1, 2, 0).numpy(), return_tensors="pt", do_resize=False)["pixel_values"][0]
-    torch.testing.assert_close(Pixels(24, 24, pixels.mean, pixels.std)([image])[0], expected)
+    torch.testing.assert_close(ImageProcessor(24, 24, pixels.mean, pixels.std)([image])[0], expected)
 
 
 @pytest.mark.parametrize("augment", ["off", "crop", "flip"])
 def test_augmentation_moves_and_mirrors(augment: str) -> None:
     torch.manual_seed(0)
     images = torch.rand(200, 3, 16, 16)
-    made = Pixels(16, 16, (0.0,) * 3, (1.0,) * 3, augment).augmented(images)
+    made = ImageProcessor(16, 16, (0.0,) * 3, (1.0,) * 3, augment).augmented(images)
     assert made.shape == images.shape
     inner = images[:, :, 4:12, 4:12]  # is still there, somewhere up to two points away
 
@@ -75,7 +76,7 @@ def test_augmentation_moves_and_mirrors(augment: str) -> None:
 
 
 def test_only_training_augments_and_the_seed_decides() -> None:
-    encoder = ImageEncoder("image", ["a", "b"], Pixels(16, 16, (0.0,) * 3, (1.0,) * 3, "flip"))
+    encoder = ImageEncoder(["a", "b"], ImageProcessor(16, 16, (0.0,) * 3, (1.0,) * 3, "flip"))
     features = encoder.encode([{"image": image, "label": "b"} for image in photographs(8)])
     plain = encoder.collate(features)
     assert torch.equal(plain["pixel_values"], encoder.collate(features)["pixel_values"])

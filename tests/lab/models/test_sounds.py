@@ -13,11 +13,8 @@ from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2ForSe
 from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
 
 from sparring import ASSoftmaxLoss, skip
-from sparring.lab.kinds.encode import encoder_for
-from sparring.lab.models import audio as hearing
-from sparring.lab.models import build as models
-from sparring.lab.models.sounds import Sounds, resampled
-from tests.lab.data import data, saved_and_loaded, tone
+from sparring.lab.models.sounds import HubFeatures, MelSpectrogram, resampled
+from tests.lab.data import build, data, encoder_for, load, saved_and_loaded, tone
 
 SPEAKER = pytest.mark.skipif(
     importlib.util.find_spec("resemblyzer") is None, reason="resemblyzer is not installed"
@@ -27,7 +24,7 @@ NETWORKS = ["tiny", "ast", pytest.param("resemblyzer", marks=SPEAKER)]
 
 def test_the_spectrum_is_the_one_transformers_computes() -> None:
     sound = (torch.randn(8000) * 5000).to(torch.int16)
-    ours = Sounds(rate=8000, n_mels=20)(sound, 8000)
+    ours = MelSpectrogram(rate=8000, n_mels=20)(sound, 8000)
     filters = mel_filter_bank(101, 20, 0.0, 4000.0, 8000, norm="slaney", mel_scale="slaney")
     theirs = spectrogram(
         sound.numpy() / 32768,
@@ -44,9 +41,10 @@ def test_the_spectrum_is_the_one_transformers_computes() -> None:
 
 def test_a_tone_lights_its_band_at_any_rate() -> None:
     at = [
-        Sounds(rate=rate, n_mels=40)(tone(1000, 0.5, 16000), 16000).mean(0).argmax() for rate in (8000, 16000)
+        MelSpectrogram(rate=rate, n_mels=40)(tone(1000, 0.5, 16000), 16000).mean(0).argmax()
+        for rate in (8000, 16000)
     ]
-    low = Sounds(rate=16000, n_mels=40)(tone(300, 0.5, 16000), 16000).mean(0).argmax()
+    low = MelSpectrogram(rate=16000, n_mels=40)(tone(300, 0.5, 16000), 16000).mean(0).argmax()
     assert low < at[1] < at[0]
     wave = resampled(tone(440, 0.5, 8000).float(), 8000, 16000)
     assert len(wave) == 8000
@@ -55,16 +53,16 @@ def test_a_tone_lights_its_band_at_any_rate() -> None:
 
 def test_quiet_sounds_are_brought_up_and_loud_ones_left() -> None:
     quiet, loud = tone(440, 0.2) // 100, tone(440, 0.2)
-    made, plain = Sounds(8000, log=False, loudness=-30.0), Sounds(8000, log=False)
+    made, plain = MelSpectrogram(8000, log=False, loudness=-30.0), MelSpectrogram(8000, log=False)
     assert made(quiet, 8000).sum() > 5 * plain(quiet, 8000).sum()
     torch.testing.assert_close(made(loud, 8000), plain(loud, 8000))
 
 
 def test_lengths_and_edges() -> None:
-    assert Sounds(8000)(tone(440, 0.001), 8000).shape == (3, 64)  # shorter than a window
-    assert Sounds(8000)(tone(440, 12.0), 8000).shape == (1001, 64)  # cut at ten seconds
-    assert Sounds(8000, frames=50)(tone(440, 0.1), 8000).shape == (50, 64)
-    assert torch.isfinite(Sounds(8000)(torch.zeros(800, dtype=torch.int16), 8000)).all()
+    assert MelSpectrogram(8000)(tone(440, 0.001), 8000).shape == (3, 64)  # shorter than a window
+    assert MelSpectrogram(8000)(tone(440, 12.0), 8000).shape == (1001, 64)  # cut at ten seconds
+    assert MelSpectrogram(8000, frames=50)(tone(440, 0.1), 8000).shape == (50, 64)
+    assert torch.isfinite(MelSpectrogram(8000)(torch.zeros(800, dtype=torch.int16), 8000)).all()
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -78,8 +76,8 @@ def test_networks_save_and_load(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_skipping_is_exact(name: str) -> None:
     made = data("audio", 16)
-    net, sounds = models.build(name, made)
-    encoder = encoder_for("audio", made.labels, sounds, 0)
+    net, processor = build(name, made)
+    encoder = encoder_for("audio", made.labels, processor, 0)
     batch = encoder.collate(encoder.encode(made.train))
     loss, gradients = ASSoftmaxLoss(delta=0.0), []
     net.train()
@@ -120,8 +118,8 @@ def test_any_model_of_the_hub(tmp_path: Path) -> None:
     )
     Wav2Vec2ForSequenceClassification(config).save_pretrained(tmp_path)
     Wav2Vec2FeatureExtractor(sampling_rate=16000, return_attention_mask=True).save_pretrained(tmp_path)
-    built = models.build(str(tmp_path), made)
-    encoder = encoder_for("audio", made.labels, built.tokenizer, 0)
+    built = build(str(tmp_path), made)
+    encoder = encoder_for("audio", made.labels, built.processor, 0)
     features = encoder.encode(made.dev)
     assert len(features[0]["values"]) == 2 * len(made.dev[0]["audio"])  # 8 to 16 kHz
     batch = encoder.collate(features)
@@ -131,13 +129,13 @@ def test_any_model_of_the_hub(tmp_path: Path) -> None:
         3,
     )
     built.net.save_pretrained(tmp_path / "again")
-    built.tokenizer.save_pretrained(tmp_path / "again")
-    assert isinstance(models.load(tmp_path / "again", "audio").tokenizer, hearing.HubSounds)
+    built.processor.save_pretrained(tmp_path / "again")
+    assert isinstance(load(tmp_path / "again", "audio").processor, HubFeatures)
 
 
 @SPEAKER
 def test_resemblyzer_has_the_wheel_s_weights() -> None:
-    one, other = (models.build("resemblyzer", data("audio")).net.state_dict() for _ in range(2))
+    one, other = (build("resemblyzer", data("audio")).net.state_dict() for _ in range(2))
     assert torch.equal(one["lstm.weight_hh_l2"], other["lstm.weight_hh_l2"])
     assert not torch.equal(one["classifier.weight"], other["classifier.weight"])
     assert np.isfinite(one["lstm.weight_hh_l2"].numpy()).all()

@@ -13,9 +13,8 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 from sparring import ASSoftmaxLoss, skip
 from sparring.backward.skipper import has_batch_norm
 from sparring.lab.datasets import Data, UserError
-from sparring.lab.kinds.encode import encoder_for
-from sparring.lab.models import build as models
-from tests.lab.data import saved_and_loaded
+from sparring.lab.kinds import get_kind
+from tests.lab.data import build, encoder_for, saved_and_loaded
 
 LITE = pytest.mark.skipif(
     any(
@@ -34,7 +33,7 @@ def photographs(n: int = 24, side: int = 32) -> Data:
     samples: list[Any] = [
         {"image": image + 100 * (i % 2), "label": ["dark", "light"][i % 2]} for i, image in enumerate(images)
     ]
-    return Data("image", samples, samples[:8], samples[:8], source="made")
+    return Data(get_kind("image"), samples, samples[:8], samples[:8], source="made")
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -46,7 +45,7 @@ def test_networks_save_and_load(name: str, tmp_path: Path) -> None:
 def test_skipping_is_exact(name: str) -> None:
     """With batch norms too, whose samples mix: those run in full."""
     data = photographs(16)
-    net, pixels = models.build(name, data)
+    net, pixels = build(name, data)
     assert has_batch_norm(net) == (name in ("resnet", "efficientnet-lite0"))
     encoder = encoder_for("image", data.labels, pixels, 0)
     batch = encoder.collate(encoder.encode(data.train))
@@ -89,7 +88,7 @@ def test_any_model_of_the_hub(tmp_path: Path) -> None:
     ViTImageProcessor(
         size={"height": 8, "width": 8}, image_mean=[0.1] * 3, image_std=[0.2] * 3
     ).save_pretrained(tmp_path)
-    net, pixels = models.build(str(tmp_path), photographs(), augment="flip")
+    net, pixels = build(str(tmp_path), photographs(), augment="flip")
     assert (pixels.height, pixels.width, pixels.mean, pixels.std, pixels.augment) == (
         8,
         8,
@@ -102,7 +101,7 @@ def test_any_model_of_the_hub(tmp_path: Path) -> None:
 
 @LITE
 def test_efficientnet_has_the_wheel_s_weights() -> None:
-    nets = [models.build("efficientnet-lite0", photographs()).net for _ in range(2)]
+    nets = [build("efficientnet-lite0", photographs()).net for _ in range(2)]
     states = [net.state_dict() for net in nets]
     same = {name: torch.equal(states[0][name], states[1][name]) for name in states[0]}
     assert [name for name, equal in same.items() if not equal] == ["network._fc.weight", "network._fc.bias"]
@@ -114,8 +113,6 @@ def test_efficientnet_has_the_wheel_s_weights() -> None:
 def test_names_that_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match='did you mean "resnet"'):
-        models.build("ResNet", photographs())
-    with pytest.raises(
-        UserError, match="layers, freeze_embeddings and pooling are for pre-trained models of texts"
-    ):
-        models.build("resnet", photographs(), layers=2)
+        build("ResNet", photographs())
+    with pytest.raises(UserError, match="layers: not for image tasks"):
+        build("resnet", photographs(), layers=2)

@@ -11,8 +11,9 @@ from PIL import Image
 from scipy.io import wavfile
 
 from sparring.lab.datasets import DataError
-from sparring.lab.readers.arrays import kind_of, read_image
-from sparring.lab.readers.wav import sixteen_bits
+from sparring.lab.kinds import get_kind
+from sparring.lab.kinds.wav import sixteen_bits
+from sparring.lab.readers.arrays import kind_of
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.plan import open_task
 from tests.lab.data import tone
@@ -39,7 +40,7 @@ def opened(target: Path, **settings: Any) -> Any:
 
 def test_a_folder_of_images_is_split_by_class(tmp_path: Path) -> None:
     task, data = opened(folder_of_images(tmp_path / "mine"))
-    assert (task.name, task.kind, task.settings["augment"]) == ("mine", "image", "crop")
+    assert (task.name, task.kind.name, task.settings["augment"]) == ("mine", "image", "crop")
     assert (len(data.train), len(data.dev), len(data.test)) == (20, 2, 2)
     assert sorted(sample["label"] for sample in data.test) == ["blue", "red"]
     assert data.train[0]["image"].shape == (3, 64, 64)
@@ -79,7 +80,7 @@ def test_images_are_cut_to_squares_whatever_their_form(tmp_path: Path) -> None:
         "e.tif": wide,
     }.items():
         made.save(tmp_path / name)
-        found = read_image(tmp_path / name, 8)["image"]
+        found = get_kind("image").read_file(tmp_path / name, 8)["image"]
         assert found.dtype == torch.uint8
         assert found[:, 4, 4].tolist() == [0, 0, 255], name
         assert found[0].max() < 40, name
@@ -107,7 +108,7 @@ def test_a_folder_of_sounds(tmp_path: Path) -> None:
     (root / "300" / "torn.wav").write_bytes(b"RIFF")
     wavfile.write(root / "300" / "empty.wav", 8000, np.zeros(0, dtype=np.int16))
     task, data = opened(root)
-    assert (task.kind, data.labels, data.train[0]["rate"]) == ("audio", ["300", "900"], 8000)
+    assert (task.kind.name, data.labels, data.train[0]["rate"]) == ("audio", ["300", "900"], 8000)
     assert any(note.startswith("2 file(s) could not be read") for note in data.notes)
     assert data.train[0]["audio"].dtype == torch.int16
 
@@ -135,7 +136,7 @@ def test_arrays(tmp_path: Path) -> None:
     )
     np.savez(tmp_path / "test.npz", images=np.ones((4, 6, 6), np.uint8), labels=np.arange(4) % 2)
     (tmp_path / "meta.json").write_text(json.dumps({"label_names": ["no", "yes"]}))
-    assert kind_of(tmp_path) == "image"
+    assert str(kind_of(tmp_path)) == "image"
     _, data = opened(tmp_path)
     assert data.labels == ["no", "yes"]
     assert data.train[0]["image"].shape == (1, 6, 6)
@@ -144,7 +145,7 @@ def test_arrays(tmp_path: Path) -> None:
         DataError, match=r"test\.npz: label 7 of sample 0 has no name in meta\.json, which has 2"
     ):
         opened(tmp_path)
-    np.savez(tmp_path / "test.npz", images=np.ones((4, 6, 6), np.uint8), labels=np.arange(3))
+    np.savez(tmp_path / "test.npz", images=np.ones((4, 6, 6), np.uint8), labels=np.zeros(3, int))
     with pytest.raises(DataError, match="4 samples, but 3 labels"):
         opened(tmp_path)
     (tmp_path / "test.npz").write_bytes(b"no arrays")

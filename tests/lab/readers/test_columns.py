@@ -110,7 +110,7 @@ def test_pair_by_names(tmp_path: Path, header: str) -> None:
         table(tmp_path / "my.csv", header, [(text, "why", label) for text, label in REVIEWS]), OFFLINE
     )
     one, other, label = header.split(",")
-    assert (task.kind, task.metric) == ("pair", "accuracy")
+    assert (task.kind.name, task.metric) == ("pair", "accuracy")
     assert (
         data.notes[0]
         == f'kind pair: two texts, columns "{one}" and "{other}"; column "{label}" holds one of 3 values'
@@ -149,7 +149,7 @@ def test_pair_by_hand(tmp_path: Path) -> None:
 def test_token_from_lists(tmp_path: Path, tag: str, metric: str) -> None:
     rows = [{"id": i, "tokens": [f"w{i}", "x"], "ner_tags": [tag, "O"]} for i in range(20)]
     task, data = open_yours(jsonl(tmp_path / "my.jsonl", rows), OFFLINE)
-    assert (task.kind, task.metric) == ("token", metric)
+    assert (task.kind.name, task.metric) == ("token", metric)
     assert {"tokens": ["w3", "x"], "tags": [tag, "O"]} in everything(data)
     assert data.notes[:2] == (
         'kind token: column "ner_tags" has one of 2 tags for each token of column "tokens"',
@@ -171,7 +171,7 @@ def test_token_from_cells(tmp_path: Path, tokens: str, tags: str, columns: dict[
         table(tmp_path / "my.csv", "tokens,tags", [*[(tokens, tags)] * 3, ("d", "O"), ("e", "O")]), **columns
     )
     assert everything(data).count({"tokens": ["a", "b", "c"], "tags": ["O", "O", "X"]}) == 3
-    assert data.kind == "token"
+    assert data.kind.name == "token"
 
 
 def test_token_rows_that_do_not_match(tmp_path: Path) -> None:
@@ -189,13 +189,13 @@ def test_token_rows_that_do_not_match(tmp_path: Path) -> None:
 def test_spelling_where_lengths_are_equal(tmp_path: Path) -> None:
     rows = [(f"teh {i}", f"the {i}") for i in range(40)]
     task, data = open_yours(table(tmp_path / "my.tsv", "source\ttarget", rows, "\t"), OFFLINE)
-    assert (task.kind, task.metric, task.sizes) == ("spelling", "correction_f1", (32, 4, 4))
+    assert (task.kind.name, task.metric, task.sizes) == ("spelling", "correction_f1", (32, 4, 4))
     assert data.notes[0] == 'kind spelling: columns "source" and "target" with as many characters'
     assert {"source": "teh 7", "target": "the 7"} in everything(data)
     path = table(tmp_path / "bad.tsv", "source\ttarget", [*rows, ("abc", "ab")], "\t")
     refused(path, f"{path}:42: source and target must have the same length, got 3 and 2")
     path = table(tmp_path / "class.tsv", "source\ttarget", REVIEWS, "\t")
-    assert load(path).kind == "multi-class"
+    assert load(path).kind.name == "multi-class"
     by_hand = load(
         table(tmp_path / "other.tsv", "wrong\tright", rows, "\t"),
         kind="spelling",
@@ -210,11 +210,8 @@ def test_generation_where_texts_become_others(tmp_path: Path) -> None:
     task, data = open_yours(
         table(tmp_path / "my.csv", "source,target", rows), OFFLINE
     )  # lengths differ, and targets do not recur
-    assert (task.kind, task.metric, task.sizes) == ("generation", "bleu_4", (32, 4, 4))
-    assert (
-        data.notes[0]
-        == 'kind generation: of each text of column "source" that of column "target" is to be made'
-    )
+    assert (task.kind.name, task.metric, task.sizes) == ("generation", "bleu_4", (32, 4, 4))
+    assert data.notes[0] == 'kind generation: generate column "target" from column "source"'
     assert {"source": "the city 7 is old", "target": "what is the age of city 7 ?"} in everything(data)
     assert data.labels == []
     named = load(
@@ -239,11 +236,15 @@ def test_multilabel_in_cells(tmp_path: Path, join: Any) -> None:
             [("text", "topics"), *((f"news {i}", join(TOPICS[i % 5])) for i in range(20))]
         )
     task, data = open_yours(str(path), OFFLINE)
-    assert (task.kind, task.metric) == ("multi-label", "micro_f1")
+    assert (task.kind.name, task.metric) == ("multi-label", "micro_f1")
     assert sorted((int(s["text"][5:]), s["labels"]) for s in everything(data)) == [
         (i, TOPICS[i % 5]) for i in range(20)
     ]
-    cut = {" | ".join: ', cut at "|"', ";".join: ', cut at ";"', ",".join: ', cut at ","'}.get(join, "")
+    cut = {
+        " | ".join: ', separated by "|"',
+        ";".join: ', separated by ";"',
+        ",".join: ', separated by ","',
+    }.get(join, "")
     assert data.notes[0] == f'kind multi-label: column "topics" holds any of 3 values{cut}'
     assert data.notes[-1] == "rows without any label: 4"
 
@@ -252,7 +253,7 @@ def test_multilabel_as_json_lists(tmp_path: Path) -> None:
     data = load(
         jsonl(tmp_path / "my.jsonl", [{"text": f"t {i}", "label": [i % 3, i % 2, 7, 7]} for i in range(20)])
     )
-    assert data.kind == "multi-label"
+    assert data.kind.name == "multi-label"
     assert {s["text"]: s["labels"] for s in everything(data)}["t 5"] == ["2", "1", "7"]
 
 
@@ -265,7 +266,7 @@ def test_one_label_stays_one(tmp_path: Path) -> None:
         == load(path, kind="multi-label").labels
         == ["bad", "good", "so-so", "x"]
     )
-    assert load(table(tmp_path / "many.csv", "text,labels", REVIEWS)).kind == "multi-class"
+    assert load(table(tmp_path / "many.csv", "text,labels", REVIEWS)).kind.name == "multi-class"
     places = [(text, ("Paris; France", "Rome; Italy")[i % 2]) for i, (text, _) in enumerate(REVIEWS)]
     assert load(table(tmp_path / "places.csv", "text,labels", places)).labels == [
         "Paris; France",
@@ -287,8 +288,8 @@ def test_columns_of_0_and_1(tmp_path: Path, header: str) -> None:
         [(i, f"t {i}", i % 2, int(i % 3 == 0), "0.0" if i else "True") for i in range(20)],
     )
     data = load(path)
-    assert data.kind == "multi-label"
-    assert data.notes[0] == "kind multi-label: 3 columns of 0 and 1, one a label: toxic, rude, threat"
+    assert data.kind.name == "multi-label"
+    assert data.notes[0] == "kind multi-label: 3 columns of 0 and 1, one per label: toxic, rude, threat"
     labels = {s["text"]: s["labels"] for s in everything(data)}
     assert (labels["t 0"], labels["t 3"], labels["t 4"]) == (["rude", "threat"], ["toxic", "rude"], [])
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparring.lab.datasets import DataError, Where, get_task
+from sparring.lab.kinds import get_kind
 from sparring.lab.readers.hub import HubSource
 from sparring.lab.readers.published import NotedSplits, complete, find_file, load_published, split_off
 from sparring.lab.task import Splits
@@ -15,6 +16,7 @@ def samples(*texts: str) -> list[dict[str, str]]:
     return [{"text": text, "label": "a"} for text in texts]
 
 
+MULTI_CLASS = get_kind("multi-class")
 OURS = {f"{name}.jsonl": jsonl(*samples(f"ours {name}")) for name in ("train", "dev", "test")}
 THEIRS: Splits = {name: samples(f"theirs {name}") for name in ("train", "dev", "test")}
 
@@ -33,7 +35,7 @@ HUB = Hub("some/set", {})
 
 def test_jsonl_comes_first_then_the_publishers_files_then_the_hub(tmp_path: Path) -> None:
     def source() -> tuple[str, str]:
-        data = load_published(Where(tmp_path), "multi-class", ["one", "two"], theirs, HUB)
+        data = load_published(Where(tmp_path), MULTI_CLASS, ["one", "two"], theirs, HUB)
         return data.train[0]["text"], data.source
 
     (tmp_path / "one").mkdir()
@@ -51,7 +53,7 @@ def test_a_stand_in_says_so_and_the_set_itself_does_not(tmp_path: Path) -> None:
 
     def notes() -> tuple[str, ...]:
         return load_published(
-            Where(tmp_path), "multi-class", ["full", "small"], theirs, stand_ins={"small": "a part"}
+            Where(tmp_path), MULTI_CLASS, ["full", "small"], theirs, stand_ins={"small": "a part"}
         ).notes
 
     assert notes() == ("small: a part",)
@@ -63,7 +65,7 @@ def test_notes_of_a_loader_are_kept(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     data = load_published(
         Where(tmp_path),
-        "multi-class",
+        MULTI_CLASS,
         ["one"],
         lambda _: NotedSplits({"train": samples(*"abcd")}, ("two left out",)),
     )
@@ -76,7 +78,7 @@ def test_notes_of_a_loader_are_kept(tmp_path: Path) -> None:
 
 def test_missing_data_says_where_it_was_looked_for_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
-        load_published(Where(tmp_path, hub=False), "pair", ["one", "two"], theirs, HUB)
+        load_published(Where(tmp_path, hub=False), get_kind("pair"), ["one", "two"], theirs, HUB)
     assert str(error.value) == (
         f"one: no data found (looked in: {tmp_path / 'one'} or {tmp_path / 'two'}); put its files there, "
         "or train.jsonl, dev.jsonl and test.jsonl with pair samples, or let it be read from the hub"
@@ -103,14 +105,14 @@ def test_find_file_takes_the_first_name_gzipped_or_not(tmp_path: Path) -> None:
 
 def test_an_empty_part_or_no_train_set_is_refused() -> None:
     with pytest.raises(DataError, match="here: the dev set is empty"):
-        complete("multi-class", {"train": samples("a"), "dev": []}, "here")
+        complete(MULTI_CLASS, {"train": samples("a"), "dev": []}, "here")
     with pytest.raises(DataError, match="here: there is no train set"):
-        complete("multi-class", {"test": samples("a")}, "here")
+        complete(MULTI_CLASS, {"test": samples("a")}, "here")
 
 
 def test_a_dev_set_without_a_test_set_becomes_it() -> None:
     train = samples(*map(str, range(30)))
-    data = complete("multi-class", {"train": train, "dev": samples("dev")}, "here")
+    data = complete(MULTI_CLASS, {"train": train, "dev": samples("dev")}, "here")
     assert data.test == samples("dev")
     assert len(data.dev) == 3
     assert sorted(sample["text"] for sample in data.train + data.dev) == sorted(

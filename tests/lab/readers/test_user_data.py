@@ -37,7 +37,7 @@ def test_one_file_of_every_form(tmp_path: Path, form: str, zipped: str) -> None:
     path = tmp_path / f"my.films.{form}{zipped}"
     write_form(path, REVIEWS)
     task, data = open_yours(str(path), OFFLINE)
-    assert (task.name, task.kind, task.metric, task.sizes, task.home) == (
+    assert (task.name, task.kind.name, task.metric, task.sizes, task.home) == (
         "my.films",
         "multi-class",
         "accuracy",
@@ -330,7 +330,7 @@ def test_hub_tags_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = on_the_hub(monkeypatch, train=rows)
     task, data = open_yours("owner/name", Where())
     assert asked == [("owner/name", None)]
-    assert (task.name, task.kind, task.metric) == ("owner--name", "token", "f1")
+    assert (task.name, task.kind.name, task.metric) == ("owner--name", "token", "f1")
     assert all(sample["tags"] == ["O", "B-X"] for sample in everything(data))
 
 
@@ -399,4 +399,4 @@ REAL = {
 )
 def test_real_folders(name: str) -> None:
     task, data = open_yours(str(DATA / name), OFFLINE)
-    assert (task.kind, task.metric, task.sizes, len(data.labels)) == REAL[name]
+    assert (task.kind.name, task.metric, task.sizes, len(data.labels)) == REAL[name]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_rel
 
+from sparring.lab.kinds import get_kind
 from sparring.lab.report import samples
 from sparring.lab.report.gather import Contestant, Section
 from sparring.lab.report.report import collect
@@ -129,7 +130,7 @@ def test_a_character_that_only_one_of_them_touches() -> None:
     rows = [{"source": "axc", "target": "abc"}]
     first, second = (Seen("", rows, [guess], [0.0], [False]) for guess in ("abc", "abd"))
     made = predictions([first], [second])
-    made.kind = "spelling"
+    made.kind = get_kind("spelling")
     assert (
         samples.by_class(two("softmax", "as-softmax"), made) == []
     )  # b: both have it; c: one never touched it
@@ -160,7 +161,7 @@ def test_the_hardest_first_with_their_rivals() -> None:
     ],
 )
 def test_rivals_of_every_kind(kind: str, sample: dict[str, Any], guess: Any, expected: list[str]) -> None:
-    assert samples.rivals(kind, sample, guess) == expected
+    assert get_kind(kind).mistakes(sample, guess) == expected
 
 
 def test_accuracy_is_that_of_the_summary(digits: Path) -> None:
@@ -168,7 +169,7 @@ def test_accuracy_is_that_of_the_summary(digits: Path) -> None:
     for run, summary in zip(
         each.contestants[0].runs.values(), each.contestants[0].summaries.values(), strict=True
     ):
-        found = Seen.of(run, "image")
+        found = Seen.of(run, get_kind("image"))
         assert found is not None
         assert sum(found.right) / len(found.right) == pytest.approx(summary["test"]["accuracy"])
 

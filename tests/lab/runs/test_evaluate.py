@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from sparring.lab.datasets import Data
-from sparring.lab.kinds.encode import Encoder
+from sparring.lab.kinds import get_kind
 from sparring.lab.models.tiny import character_tokenizer
 from sparring.lab.runs.evaluate import N_BINS, Evaluator
 from sparring.losses import make_loss
@@ -44,10 +44,10 @@ class Told(nn.Module):
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 def test_figures_by_hand(batch_size: int) -> None:
     """p_margin: a .8, b -.6, c .2, d .4, e 0, f .9. At δ = 0.3 a, d and f are won; losses of the others: -log p of the target."""
-    data = Data("token", SAMPLES, SAMPLES, SAMPLES, "made")
+    data = Data(get_kind("token"), SAMPLES, SAMPLES, SAMPLES, "made")
     tokenizer = character_tokenizer(["abcdef "])
     evaluator = Evaluator(
-        Encoder("token", data.labels, tokenizer, 32), SAMPLES, make_loss("as-softmax", delta=0.3), batch_size
+        data.kind, data.encoder(tokenizer, 32), SAMPLES, make_loss("as-softmax", delta=0.3), batch_size
     )
     found = evaluator.outcome(Told(tokenizer))
     assert found.predicted == [["X", "X"], ["X"], ["Y", "X", "X"]]
@@ -65,7 +65,9 @@ def test_figures_by_hand(batch_size: int) -> None:
 
 def test_calling_it_keeps_the_outcome() -> None:
     tokenizer = character_tokenizer(["abcdef "])
-    evaluator = Evaluator(Encoder("token", ["X", "Y"], tokenizer, 32), SAMPLES, make_loss("softmax"))
+    kind = get_kind("token")
+    encoder = kind.encoder(["X", "Y"], tokenizer, 32)
+    evaluator = Evaluator(kind, encoder, SAMPLES, make_loss("softmax"))
     net = Told(tokenizer)
     figures = evaluator(net)
     assert evaluator.last is not None

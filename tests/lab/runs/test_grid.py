@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.lab.datasets import KINDS, DataError, Where, get_task, list_tasks
+from sparring.lab.datasets import DataError, Where, get_task, list_tasks
 from sparring.lab.errors import UserError
 from sparring.lab.runs.compare import contestants, plans_for
 from sparring.lab.runs.config import Config
@@ -63,8 +63,8 @@ def test_every_loss_that_fits_trains_and_the_others_are_refused(name: str, tmp_p
     task, data = open_task(config)
     if THERE.get(name):
         assert get_task(str(THERE[name])) is task  # its folder's name will do
-    fitting = KINDS[task.kind].losses
-    assert len(fitting) == (4 if task.kind == "multi-label" else 9)
+    fitting = task.kind.losses
+    assert len(fitting) == (4 if task.kind.multilabel else 9)
     plans = plans_for(contestants(config, [*fitting, "as-speed"], task, data), 1, task, data, strict=False)
     for summary in map(run, plans):
         assert summary["n_forward"] == 16

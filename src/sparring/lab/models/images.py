@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparring.lab.kinds.encode import Encoder, Features
-from sparring.lab.task import Sample
+from sparring.files import atomic_write
 
 FILE = "preprocessor_config.json"  # Hugging Face's name for it
 
 
 @dataclass(frozen=True)
-class Pixels:
+class ImageProcessor:
     """How a network wants its images. It saves in Hugging Face's form, so that ``AutoImageProcessor`` finds the same numbers."""
 
     height: int
@@ -29,7 +27,7 @@ class Pixels:
     augment: str = "off"  # in training: crop, a place of the image moved by up to an eighth; flip, that and half of them mirrored
 
     @classmethod
-    def of(cls, images: Sequence[Tensor], size: int | None = None, augment: str = "off") -> Pixels:
+    def of(cls, images: Sequence[Tensor], size: int | None = None, augment: str = "off") -> ImageProcessor:
         """For a network trained from scratch: of the images themselves. Arrays of numbers (not of bytes) are taken as they are."""
         channels, height, width = images[0].shape
         if size is not None:
@@ -45,37 +43,29 @@ class Pixels:
         return cls(height, width, tuple(some.mean(1).tolist()), tuple((some.std(1) + 1e-6).tolist()), augment)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Pixels:
-        found = json.loads((Path(folder) / FILE).read_text())
+    def from_pretrained(cls, folder: str | Path) -> ImageProcessor:
+        content = json.loads((Path(folder) / FILE).read_text())
         return cls(
-            found["size"]["height"],
-            found["size"]["width"],
-            tuple(found["image_mean"]),
-            tuple(found["image_std"]),
-            found.get("augment", "off"),
+            content["size"]["height"],
+            content["size"]["width"],
+            tuple(content["image_mean"]),
+            tuple(content["image_std"]),
+            content.get("augment", "off"),
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        from sparring.lab.runs.records import write_json
-
-        theirs = {
+        content = {
             "image_processor_type": "ViTImageProcessor",
             "do_resize": True,
             "do_rescale": True,
             "do_normalize": True,
+            "size": {"height": self.height, "width": self.width},
+            "image_mean": self.mean,
+            "image_std": self.std,
+            "augment": self.augment,
         }
-        own = asdict(self)
-        size = {"height": own.pop("height"), "width": own.pop("width")}
-        write_json(
-            Path(folder) / FILE,
-            {
-                **theirs,
-                "size": size,
-                "image_mean": own.pop("mean"),
-                "image_std": own.pop("std"),
-                "augment": self.augment,
-            },
-        )
+        with atomic_write(Path(folder) / FILE) as part:
+            part.write_text(json.dumps(content, indent=1) + "\n")
 
     def __call__(self, images: Sequence[Tensor]) -> Tensor:
         """(C, H, W) each, of any size, to (N, C, height, width)."""
@@ -108,27 +98,3 @@ class Pixels:
         if self.augment == "flip":
             moved = torch.where(torch.rand(n, 1, 1, 1) < 0.5, moved.flip(-1), moved)
         return moved
-
-
-class ImageEncoder(Encoder):
-    """A row of classes an image. ``tokenizer`` is a `Pixels`."""
-
-    def __init__(self, kind: str, labels: Sequence[str], pixels: Pixels, max_length: int = 0) -> None:
-        super().__init__(kind, labels, None, max_length)
-        self.pixels = pixels
-
-    def encode(self, samples: Sequence[Sample]) -> list[Features]:
-        return [{"image": sample["image"], **self._label(sample)} for sample in samples]
-
-    def collate(self, features: Sequence[Features]) -> dict[str, Tensor]:
-        batch: dict[str, Any] = {"pixel_values": self.pixels([feature["image"] for feature in features])}
-        if "labels" in features[0]:
-            batch["labels"] = torch.tensor([feature["labels"] for feature in features])
-        return batch
-
-    def collate_for_training(self, features: Sequence[Features]) -> dict[str, Tensor]:
-        batch = self.collate(features)
-        return {**batch, "pixel_values": self.pixels.augmented(batch["pixel_values"])}
-
-    def lengths(self, features: Sequence[Features]) -> list[int] | None:
-        return None

@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from sparring.lab.models.offline import look_for_hub
+from sparring.lab.models.settings import Model
 
 N_PIECES = 8000
 POSITIONS = 512
@@ -29,7 +30,7 @@ SPECIAL = ("<s>", "<pad>", "</s>")
 
 def build(
     name: str, texts: Sequence[str], trust: bool = False, *, beams: int = 1, max_target_length: int = 64
-) -> tuple[nn.Module, Any]:
+) -> Model:
     """A network by name and its tokenizer; ``texts`` to make one of. How it generates is saved with it, as Hugging Face does.
     ``trust``: code that it brings along may run."""
     net, tokenizer = _tiny(texts) if name == "tiny" else _pretrained(name, trust)
@@ -37,7 +38,7 @@ def build(
     settings.num_beams, settings.do_sample, settings.early_stopping = beams, False, beams > 1
     settings.max_new_tokens, settings.max_length = max_target_length, None
     settings.min_length = min(settings.min_length or 0, max_target_length)
-    return net, tokenizer
+    return Model(net, tokenizer)
 
 
 def _pretrained(name: str, trust: bool) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Sounds to tensors: one rate, the log of the energy in each mel band over time. On torch; the bands' edges are transformers'."""
+"""MelSpectrogram to tensors: one rate, the log of the energy in each mel band over time. On torch; the bands' edges are transformers'."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparring.lab.kinds.encode import Encoder, Features
-from sparring.lab.task import Sample
+from sparring.files import atomic_write
 
 FILE = "preprocessor_config.json"
 SECONDS = 10.0  # beyond which a sound is cut
 
 
 @dataclass(frozen=True)
-class Sounds:
+class MelSpectrogram:
     """How a network wants its sounds: (frames, bands)."""
 
     rate: int = 16000  # samples a second
@@ -36,21 +35,20 @@ class Sounds:
     frames: int | None = None  # exactly so many, for networks of one length
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], **settings: Any) -> Sounds:
+    def of(cls, samples: Sequence[dict[str, Any]], **settings: Any) -> MelSpectrogram:
         """For a network trained from scratch: at the rate and with the mean and spread of the sounds themselves."""
         made = cls(**{"rate": max(sample["rate"] for sample in samples), **settings})
         some = torch.cat([made(sample["audio"], sample["rate"]).flatten() for sample in samples[:200]])
         return replace(made, mean=some.mean().item(), std=some.std().item() + 1e-6)
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path) -> Sounds:
+    def from_pretrained(cls, folder: str | Path) -> MelSpectrogram:
         found = json.loads((Path(folder) / FILE).read_text())
         return cls(**found["sounds"])
 
     def save_pretrained(self, folder: str | Path) -> None:
-        from sparring.lab.runs.records import write_json
-
-        write_json(Path(folder) / FILE, {"sounds": asdict(self)})
+        with atomic_write(Path(folder) / FILE) as part:
+            part.write_text(json.dumps({"sounds": asdict(self)}, indent=1) + "\n")
 
     def __call__(self, sound: Tensor, rate: int) -> Tensor:
         """(n,) 16-bit samples, ``rate`` of them a second, to (frames, bands)."""
@@ -65,6 +63,15 @@ class Sounds:
         if self.frames is not None:
             values = F.pad(values[: self.frames], (0, 0, 0, max(0, self.frames - len(values))))
         return values
+
+    def collate(self, spectra: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The inputs of the network for a batch: (N, frames, bands), padded, and which frames are real."""
+        padded = torch.nn.utils.rnn.pad_sequence(list(spectra), batch_first=True)
+        if self.frames is not None:
+            return {"input_values": padded}
+        lengths = torch.tensor([len(spectrum) for spectrum in spectra])
+        mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()
+        return {"input_values": padded, "attention_mask": mask}
 
     def _loud(self, wave: Tensor) -> Tensor:
         if self.loudness is None:
@@ -91,54 +98,29 @@ def mel_filters(size: int, n_mels: int, rate: int) -> Tensor:
     return torch.from_numpy(found).float()
 
 
-class HubSounds:
-    """The same for a network of the hub: its own feature extractor."""
+class HubFeatures:
+    """The feature extractor of a network on the hub."""
 
     def __init__(self, extractor: Any) -> None:
-        self.extractor, self.rate = extractor, int(extractor.sampling_rate)
+        self.extractor = extractor
+        self.rate = int(extractor.sampling_rate)
 
     def save_pretrained(self, folder: str | Path) -> None:
         self.extractor.save_pretrained(folder)
 
-    def wave(self, sound: Tensor, rate: int) -> Tensor:
+    def __call__(self, sound: Tensor, rate: int) -> Tensor:
         return resampled(sound[: int(SECONDS * rate)].float() / 32768, rate, self.rate)
 
-    def batch(self, waves: Sequence[Tensor]) -> dict[str, Tensor]:
-        made = self.extractor(
-            [wave.numpy() for wave in waves], sampling_rate=self.rate, padding=True, return_tensors="pt"
-        )
-        return dict(made)
+    def collate(self, waves: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The inputs of the network for a batch of waves."""
+        arrays = [wave.numpy() for wave in waves]
+        return dict(self.extractor(arrays, sampling_rate=self.rate, padding=True, return_tensors="pt"))
 
 
-class AudioEncoder(Encoder):
-    """A row of classes a sound. ``tokenizer`` is a `Sounds` or a `HubSounds`."""
+def load_processor(folder: Path, trust: bool = False) -> MelSpectrogram | HubFeatures:
+    """Load what was saved with a network: ours, or a feature extractor of the hub."""
+    if '"sounds"' in (folder / FILE).read_text():
+        return MelSpectrogram.from_pretrained(folder)
+    from transformers import AutoFeatureExtractor
 
-    def __init__(
-        self, kind: str, labels: Sequence[str], sounds: Sounds | HubSounds, max_length: int = 0
-    ) -> None:
-        super().__init__(kind, labels, None, max_length)
-        self.sounds = sounds
-
-    def encode(self, samples: Sequence[Sample]) -> list[Features]:
-        """Once for each sample: the spectrum costs more than the network."""
-        made = self.sounds.wave if isinstance(self.sounds, HubSounds) else self.sounds
-        return [
-            {"values": made(sample["audio"], sample["rate"]), **self._label(sample)} for sample in samples
-        ]
-
-    def collate(self, features: Sequence[Features]) -> dict[str, Tensor]:
-        values = [feature["values"] for feature in features]
-        if isinstance(self.sounds, HubSounds):
-            batch = self.sounds.batch(values)
-        else:
-            padded = torch.nn.utils.rnn.pad_sequence(values, batch_first=True)  # (N, frames, bands)
-            lengths = torch.tensor([len(value) for value in values])
-            batch = {"input_values": padded}
-            if self.sounds.frames is None:
-                batch["attention_mask"] = (torch.arange(padded.shape[1]) < lengths[:, None]).long()
-        if "labels" in features[0]:
-            batch["labels"] = torch.tensor([feature["labels"] for feature in features])
-        return batch
-
-    def lengths(self, features: Sequence[Features]) -> list[int] | None:
-        return [len(feature["values"]) for feature in features]
+    return HubFeatures(AutoFeatureExtractor.from_pretrained(folder, trust_remote_code=trust))

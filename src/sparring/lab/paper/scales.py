@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sparring.lab.kinds import Kind
 from sparring.lab.paper import published as paper
 from sparring.lab.runs.plan import sizes
 from sparring.lab.task import Data, Task, UserError
@@ -48,9 +49,7 @@ SMALL: dict[str, dict[str, Any]] = {  # a minute or so for each run
 }
 
 _CIFAR = {"batch_size": 32, "n_dev": 500, "n_test": 2000}
-NETWORKS: dict[
-    str, dict[str, dict[str, Any]]
-] = {  # by task, or by kind: a network from scratch and a pre-trained one
+NETWORKS: dict[str, dict[str, dict[str, Any]]] = {  # by task: a network from scratch and a pre-trained one
     "cifar100": {
         "from scratch": {**_CIFAR, "model": "resnet", "n_train": 5000, "epochs": 10},
         "pre-trained": {**_CIFAR, "model": "efficientnet-lite0", "n_train": 2000, "epochs": 4},
@@ -59,9 +58,6 @@ NETWORKS: dict[
         "from scratch": {"model": "tiny", "n_train": 300, "epochs": 10, "batch_size": 16},
         "pre-trained": {"model": "resemblyzer", "n_train": 300, "epochs": 5, "batch_size": 16},
     },
-    "image": {"from scratch": {"model": "tiny"}, "pre-trained": {"model": "efficientnet-lite0"}},
-    "audio": {"from scratch": {"model": "tiny"}, "pre-trained": {"model": "resemblyzer"}},
-    "text": {"from scratch": {"model": "tiny"}, "pre-trained": _TEXT},
 }
 NETWORKS_FULL: dict[
     str, dict[str, dict[str, Any]]
@@ -91,15 +87,20 @@ GENERATION: dict[
 }
 
 
+def _networks_of(kind: Kind) -> dict[str, dict[str, Any]]:
+    pretrained = _TEXT if kind.reads_text else {"model": kind.pretrained}
+    return {"from scratch": {"model": "tiny"}, "pre-trained": pretrained}
+
+
 def networks(task: Task, scale: str) -> dict[str, dict[str, Any]]:
     """A network from scratch and a pre-trained one, each with the settings that go with it."""
     whole = NETWORKS_FULL.get(task.name) if scale == "full" else None
-    return whole or NETWORKS.get(task.name) or NETWORKS.get(task.kind) or NETWORKS["text"]
+    return whole or NETWORKS.get(task.name) or _networks_of(task.kind)
 
 
 def beams(task: Task, scale: str) -> dict[str, dict[str, Any]]:
     """Greedy and with five beams, where text is generated."""
-    return {"beam=1": {"beams": 1}, "beam=5": {"beams": 5}} if task.kind == "generation" else {"": {}}
+    return {"beam=1": {"beams": 1}, "beam=5": {"beams": 5}} if task.kind.generates else {"": {}}
 
 
 def config_of(task: Task, scale: str, *, sparse: bool = False) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def config_of(task: Task, scale: str, *, sparse: bool = False) -> dict[str, Any]
         }
     if task.name in GENERATION:
         return dict(GENERATION[task.name])
-    if task.kind == "image":
+    if not task.kind.reads_text:
         return {}
     trained: dict[str, Any] = {
         name: row[task.name] for name, row in paper.TRAINING.items() if task.name in row
@@ -141,6 +142,6 @@ def words(config: Any, task: Task, data: Data) -> str:
         f"{n:,} of {len(data.train):,} samples",
         f"{config.epochs} epochs of batches of {config.batch_size}",
         f"lr {config.lr:g}",
-        *([] if task.kind in ("image", "audio") else [f"texts cut at {config.max_length} tokens"]),
+        *([f"texts cut at {config.max_length} tokens"] if task.kind.reads_text else []),
     ]
     return ", ".join(parts)

@@ -25,13 +25,6 @@ from sparring.lab.task import Data, Task
 GLUE = tuple(name for name in paper.GLUE["Softmax"] if name != "Avg")
 HIGH_DIMENSIONAL = tuple(paper.SPARSE_DATASETS["train"])  # the tasks of the Sparse-Softmax paper
 TEXTS = tuple(paper.SECONDS)  # the tasks of Tables 2 to 4
-TEXT_KINDS = (
-    "multi-class",
-    "pair",
-    "token",
-    "spelling",
-    "multi-label",
-)  # of these Table 4 has correlations over many looks at dev
 TEN_CLASSES = ("digits", "fsdd")  # of which to keep 20 would be softmax
 BEYOND_TEXT = ("Softmax", "Sparse-Softmax", "AS-Softmax", EVERYTHING)
 
@@ -94,7 +87,7 @@ def _large(task: Task) -> list[Method]:
 
 def _variant(task: Task) -> list[Method]:
     """Figure 5: a margin between logits, and the two lines it is compared with."""
-    if task.kind == "multi-label":
+    if task.kind.multilabel:
         raise UserError(f"figure5 is about losses with one target; {task.name} is multi-label")
     points = [Method(f"margin={margin}", f"as-logit:margin={margin}") for margin in paper.LOGIT_MARGINS]
     return [*methods(("Softmax", "AS-Softmax"), task.name, task.kind), *points]
@@ -113,7 +106,7 @@ def hard_and_random(entries: Sequence[Entry]) -> list[Entry]:
             "Hard samples": hard,
             "Random samples": sorted(random.Random(config.seed).sample(range(n), len(hard))),
         }
-        loss = "multilabel-softmax" if made.task.kind == "multi-label" else "softmax"
+        loss = made.task.kind.loss_name("softmax")
         base = plan(config.replace(loss=loss, delta=None, warmup=None), made.task, made.data)
         for name, indices in chosen.items():
             path, digest = base.folder.path, hashlib.sha256(repr(indices).encode()).hexdigest()[:8]
@@ -275,7 +268,7 @@ def base_config(
         }
     config = Config(**{"task": task.name, "speed": "off", **given, **flags})
     task, data = open_task(config)
-    if config.eval_every is None and task.kind in TEXT_KINDS:
+    if config.eval_every is None and task.kind.reads_text and not task.kind.generates:
         filled = plan(config, task, data, strict=False).config
         n, _, _ = sizes(filled, data)
         assert filled.epochs is not None and filled.batch_size is not None  # noqa: PT018, resolved

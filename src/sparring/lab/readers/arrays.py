@@ -1,69 +1,22 @@
-"""Images and sounds on disk: folders with a class a folder, or arrays (npz.py). What cannot be read is named and counted.
+"""Read folders of images or sounds: a folder for each class, or arrays (npz.py).
 
-root/class/name.png                          dev and test are split off
-root/train/class/name.wav, root/test/…       parts as given
-root/train.npz, dev.npz, test.npz, meta.json arrays: images and labels, or audio, offsets and labels
+root/class/name.png                           dev and test are split off
+root/train/class/name.wav, root/test/…        splits as they are
+root/train.npz, dev.npz, test.npz, meta.json  images and labels, or audio, offsets and labels
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import Tensor
-
+from sparring.lab.kinds import Kind, list_kinds
 from sparring.lab.readers.hub import SPLIT_NAMES
 from sparring.lab.readers.npz import kind_of_npz, read_npz
 from sparring.lab.readers.published import NotedSplits
-from sparring.lab.readers.wav import read_wav
-from sparring.lab.task import DataError, Sample, Splits
+from sparring.lab.task import DataError, Sample
 from sparring.lab.untrusted import check_text, printable, reason
 
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-SOUNDS = (".wav",)
-DECODERS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no others: pillow hands EPS to Ghostscript
-SIDE = 64  # of an image from a folder, unless told otherwise
 MAX_NAMED = 5  # unreadable files that a note names
-Reader = Callable[[Path], Sample]
-
-
-def kind_of(folder: Path) -> str | None:
-    """Whether a folder holds images or sounds: by the arrays in it, or by the endings of the files below it."""
-    if (folder / "train.npz").is_file():
-        return kind_of_npz(folder / "train.npz")
-    for path in _files(folder):
-        ending = path.suffix.lower()
-        if ending in (*IMAGES, *SOUNDS):
-            return "image" if ending in IMAGES else "audio"
-    return None
-
-
-def read_folder(folder: Path, kind: str, side: int | None = None) -> NotedSplits:
-    """The splits there are, and what to know of them."""
-    if (folder / "train.npz").is_file():
-        return read_npz(folder, kind)
-    read: Reader = (lambda path: read_image(path, side or SIDE)) if kind == "image" else read_wav
-    endings = IMAGES if kind == "image" else SOUNDS
-    parts = {
-        part: path for part, names in SPLIT_NAMES.items() if (path := _one_of(folder, names)) is not None
-    }
-    roots = parts if "train" in parts else {"train": folder}
-    unreadable = UnreadableFiles()
-    splits: Splits = {part: _samples(root, endings, read, unreadable) for part, root in roots.items()}
-    if not splits["train"]:
-        raise DataError(
-            f"{folder}: no readable {kind} below it; expected a folder for each class, "
-            f"such as {folder.name}/cat/1{endings[0]}" + "".join(f"; {note}" for note in unreadable.notes())
-        )
-    n_files, n_classes = sum(map(len, splits.values())), len({s["label"] for s in splits["train"]})
-    notes = [f"{n_files} files in {n_classes} folders, a class each"]
-    if kind == "image":
-        notes.append(f"images cut to squares and made {side or SIDE} points wide (--image-size)")
-    present = {part: samples for part, samples in splits.items() if samples}
-    return NotedSplits(present, (*notes, *unreadable.notes()))
 
 
 class UnreadableFiles:
@@ -80,52 +33,60 @@ class UnreadableFiles:
         except Exception as error:  # a damaged file can make a decoder raise anything
             self.problems.append(printable(f"{name} ({reason(error, 60)})"))
 
-    def __str__(self) -> str:
-        n_more = len(self.problems) - MAX_NAMED
-        return "; ".join(self.problems[:MAX_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
-
     def notes(self) -> tuple[str, ...]:
         """A note that names the files, if there are any."""
-        n_files = len(self.problems)
-        return (f"{n_files} file(s) could not be read and are left out: {self}",) if n_files else ()
+        if not self.problems:
+            return ()
+        n_more = len(self.problems) - MAX_NAMED
+        names = "; ".join(self.problems[:MAX_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
+        return (f"{len(self.problems)} file(s) could not be read and are left out: {names}",)
 
 
-def _one_of(folder: Path, names: Sequence[str]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_dir()), None)
+def kind_of(folder: Path) -> Kind | None:
+    """The kind of the arrays in a folder or of the files below it; None if there are neither."""
+    if (folder / "train.npz").is_file():
+        return kind_of_npz(folder / "train.npz")
+    kinds = {ending: kind for kind in list_kinds() for ending in kind.endings}
+    return next((kinds[path.suffix.lower()] for path in _files(folder) if path.suffix.lower() in kinds), None)
+
+
+def read_folder(folder: Path, kind: Kind, image_size: int | None = None) -> NotedSplits:
+    """Read the splits of a folder; files that cannot be read are left out and named in a note."""
+    if (folder / "train.npz").is_file():
+        return read_npz(folder, kind)
+    paths = [(split, folder / name) for split, names in SPLIT_NAMES.items() for name in reversed(names)]
+    roots = {split: path for split, path in paths if path.is_dir()}
+    if "train" not in roots:
+        roots = {"train": folder}
+    unreadable = UnreadableFiles()
+    splits = {split: _read_samples(root, kind, image_size, unreadable) for split, root in roots.items()}
+    if not splits["train"]:
+        raise DataError(
+            f"{folder}: no readable {kind} below it; expected a folder for each class, "
+            f"such as {folder.name}/cat/1{kind.endings[0]}"
+            + "".join(f"; {note}" for note in unreadable.notes())
+        )
+    n_files = sum(map(len, splits.values()))
+    n_classes = len({sample["label"] for sample in splits["train"]})
+    notes = [f"{n_files} files in {n_classes} folders, a class each", *kind.file_notes(image_size)]
+    present = {split: samples for split, samples in splits.items() if samples}
+    return NotedSplits(present, (*notes, *unreadable.notes()))
 
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
 
 
-def _samples(root: Path, endings: Sequence[str], read: Reader, unreadable: UnreadableFiles) -> list[Sample]:
-    """The samples ``root/class/…/name``: the folder right below the root is the class."""
+def _read_samples(
+    root: Path, kind: Kind, image_size: int | None, unreadable: UnreadableFiles
+) -> list[Sample]:
+    """Read ``root/class/…/name``: the folder right below the root is the class."""
     samples = []
     for path in _files(root):
-        below = path.relative_to(root)
-        if path.suffix.lower() in endings and len(below.parts) > 1:
-            with unreadable.skipping(str(below)):
-                check_text(str(below), "its name")
-                samples.append({**read(path), "label": below.parts[0], "name": str(below)})
+        name = path.relative_to(root)
+        if path.suffix.lower() in kind.endings and len(name.parts) > 1:
+            with unreadable.skipping(str(name)):
+                check_text(str(name), "its name")
+                sample = kind.read_file(path, image_size)
+                samples.append({**sample, "label": name.parts[0], "name": str(name)})
     return samples
-
-
-def read_image(path: Path, side: int) -> Sample:
-    """The middle square, ``side`` points wide: (3, side, side) bytes."""
-    try:
-        from PIL import Image, ImageOps
-    except ImportError:
-        raise DataError(
-            "images are read by pillow, which is not installed: pip install 'sparring[lab]'"
-        ) from None
-    with Image.open(path, formats=DECODERS) as image:
-        image.draft("RGB", (side, side))  # a JPEG is decoded no larger than needed
-        square = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (side, side))
-    return {"image": pixels(square)}
-
-
-def pixels(image: Any) -> Tensor:
-    """(3, height, width) bytes of a pillow image."""
-    import numpy as np  # not with torch alone, with which the tasks' names must still be listed
-
-    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from sparring.lab.kinds import Kind, get_kind, list_kinds
 from sparring.lab.readers.files import Row, Table, as_list, check_sample, is_empty, is_written_list, some
 from sparring.lab.task import DataError, Sample, UserError
 
@@ -25,8 +26,6 @@ LABELS = MANY | {
     "topic",
 }
 # fmt: on
-TOKENS = {"tokens", "words"}
-TAGS = {"tags", "nertags", "postags", "chunktags", "labels"}
 PAIRS = (
     ("premise", "hypothesis"),
     ("sentence1", "sentence2"),
@@ -39,22 +38,6 @@ PAIRS = (
 IDS = {"id", "idx", "index", "guid", "uid", "uuid", "rowid", "unnamed0"}
 SEPARATORS = ("|", ";", ",")
 MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-FIELDS = {
-    "multi-class": {"text": "text", "label": "label"},
-    "pair": {"text": "text", "text_b": "text_b", "label": "label"},
-    "token": {"text": "tokens", "label": "tags"},
-    "spelling": {"text": "source", "label": "target"},
-    "multi-label": {"text": "text", "label": "labels"},
-    "generation": {"text": "source", "label": "target"},
-}
-NAMES = {
-    "token": {"text": TOKENS, "label": TAGS},
-    "spelling": {"text": {"source"}, "label": {"target"}},
-    "generation": {
-        "text": {"source", "input", "text", "document", "article", "passage", "context", "sentence"},
-        "label": {"target", "output", "summary", "highlights", "question", "headline", "title"},
-    },
-}
 FLAGS = {"text": "--text-column", "text_b": "--text-b-column", "label": "--label-column"}
 
 
@@ -65,7 +48,7 @@ class Columns:
     text: str | None = None
     text_b: str | None = None
     label: str | None = None
-    kind: str | None = None  # one of FIELDS
+    kind: str | None = None
     separator: str | None = None  # between the labels, or the tokens, in one cell of a table
 
 
@@ -73,7 +56,7 @@ class Columns:
 class Plan:
     """How a row becomes a sample."""
 
-    kind: str
+    kind: Kind
     roles: dict[str, str]  # column by text, text_b, label
     separator: str | None = None
     one_hot: tuple[str, ...] = ()  # columns of 0 and 1, one a label, in place of a label column
@@ -86,7 +69,7 @@ class Plan:
     def sample(self, row: Row, place: str) -> Sample:
         made: Row = {
             field: self._value(role, row, place)
-            for role, field in FIELDS[self.kind].items()
+            for role, field in self.kind.roles.items()
             if role in self.roles
         }
         if self.one_hot:
@@ -95,36 +78,27 @@ class Plan:
                 raise DataError(f'{place}: column "{bad}" must hold 0 or 1, got {row.get(bad)!r:.80}')
             made["labels"] = [column for column in self.one_hot if _mark(row[column])]
         sample = check_sample(self.kind, made, place)
-        return (
-            {**sample, "labels": list(dict.fromkeys(sample["labels"]))}
-            if self.kind == "multi-label"
-            else sample
-        )
+        return {**sample, "labels": list(dict.fromkeys(sample["labels"]))} if self.kind.multilabel else sample
 
     def _value(self, role: str, row: Row, place: str) -> Any:
-        column, several = (
-            self.roles[role],
-            self.kind == "token" or (self.kind, role) == ("multi-label", "label"),
-        )
+        column = self.roles[role]
         value = row.get(column)
-        if several:
-            listed = as_list(value, self.separator if self.kind == "multi-label" else self.separator or " ")
-            if column not in row or (not listed and self.kind == "token"):
+        if self.kind.roles[role] in self.kind.list_fields:
+            listed = as_list(value, self.separator or self.kind.separator)
+            if column not in row or not (listed or self.kind.multilabel):
                 raise DataError(f'{place}: column "{column}" is empty')
             return listed
         if is_empty(value):
             raise DataError(f'{place}: column "{column}" is empty')
-        return (
-            str(value).strip()
-            if role == "label" and self.kind != "spelling" and not isinstance(value, (list, dict))
-            else value
-        )
+        exact = self.kind.equal_lengths is not None or isinstance(value, (list, dict))
+        return str(value).strip() if role == "label" and not exact else value
 
 
 def make_plan(table: Table, asked: Columns) -> Plan:
     """The plan for a table, from what the user asked for and what the columns are called and hold."""
-    if asked.kind is not None and asked.kind not in FIELDS:
-        raise UserError(f'--kind must be one of {", ".join(FIELDS)}, got "{asked.kind}"')
+    kinds = {candidate.name: candidate for candidate in list_kinds() if candidate.roles}
+    if asked.kind is not None and asked.kind not in kinds:
+        raise UserError(f'--kind must be one of {", ".join(kinds)}, got "{asked.kind}"')
     roles = {
         role: _named(table, getattr(asked, role), flag)
         for role, flag in FLAGS.items()
@@ -135,27 +109,28 @@ def make_plan(table: Table, asked: Columns) -> Plan:
             f"{' and '.join(FLAGS[role] for role in roles)} must name different columns, got {', '.join(roles.values())}"
         )
     given = frozenset(roles)
-    kind = asked.kind or _kind_by_names(table, roles)
-    if kind == "pair":
+    kind = kinds[asked.kind] if asked.kind else _kind_by_names(table, roles)
+    if kind is not None and "text_b" in kind.roles:
         roles = {**_pair(table, roles), **roles}
     elif "text_b" in roles:
         raise UserError(f"--text-b-column goes with --kind pair, got {kind}")
-    for role, names in NAMES.get(kind or "", {"text": TEXTS, "label": LABELS}).items():
-        _by_name(table, roles, role, names, best=FIELDS[kind or "multi-class"][role])
-    one_hot = _one_hot(table, roles) if kind in (None, "multi-label") else ()
+    form = kind or get_kind("multi-class")
+    column_names: Mapping[str, Iterable[str]] = form.column_names or {"text": TEXTS, "label": LABELS}
+    for role, names in column_names.items():
+        _by_name(table, roles, role, names, best=form.roles[role])
+    one_hot = _one_hot(table, roles) if kind is None or kind.multilabel else ()
     if not one_hot:
         _by_what_is_left(table, roles, kind)
     separator = asked.separator
     if kind is None:
-        kind, separator = (
-            ("multi-label", None) if one_hot else _kind_of_labels(table, roles["label"], separator)
-        )
-    elif kind == "multi-label" and not one_hot:
+        several, separator = (True, None) if one_hot else _several_labels(table, roles["label"], separator)
+        kind = get_kind("multi-label" if several else "multi-class")
+    elif kind.multilabel and not one_hot:
         separator = separator or _find_separator(_values(table, roles["label"]))
-    if asked.separator is not None and kind not in ("multi-label", "token"):
+    if asked.separator is not None and not kind.has_separator:
         raise UserError(f"--label-separator goes with --kind multi-label or token, got {kind}")
     roles = {role: roles[role] for role in FLAGS if role in roles}
-    fields = {FIELDS[kind][role]: column for role, column in roles.items() if role not in given}
+    fields = {kind.roles[role]: column for role, column in roles.items() if role not in given}
     notes = [f'{field} from column "{column}"' for field, column in fields.items() if field != column]
     used = {*roles.values(), *one_hot}
     if unused := [column for column in table.columns if column not in used]:
@@ -201,31 +176,33 @@ def _find(table: Table, roles: dict[str, str], names: Iterable[str]) -> list[str
     return [column for column in table.columns if column not in roles.values() and normal(column) in names]
 
 
-def _kind_by_names(table: Table, roles: dict[str, str]) -> str | None:
+def _kind_by_names(table: Table, roles: dict[str, str]) -> Kind | None:
     """Token, spelling, generation and pair show in the names of the columns; None for one text with a label or several."""
 
     def has(*names: str) -> bool:
         return all(len(_find(table, roles, {name})) == 1 for name in names)
 
+    pair, token = get_kind("pair"), get_kind("token")
     if "text_b" in roles:
-        return "pair"
+        return pair
     if "text" in roles:
-        return "token" if _holds_lists(table, roles["text"]) else None
+        return token if _holds_lists(table, roles["text"]) else None
+    tags = token.column_names["label"]
     tagged = (
-        normal(roles["label"]) in TAGS or _holds_lists(table, roles["label"])
+        normal(roles["label"]) in tags or _holds_lists(table, roles["label"])
         if "label" in roles
-        else _find(table, roles, TAGS)
+        else _find(table, roles, tags)
     )
-    if tagged and _find(table, roles, TOKENS):
-        return "token"
+    if tagged and _find(table, roles, token.column_names["text"]):
+        return token
     if "label" not in roles and has("source", "target") and not _find(table, roles, TEXTS):
         one, other = _find(table, roles, {"source"})[0], _find(table, roles, {"target"})[0]
         n_equal = sum(len(str(row.get(one))) == len(str(row.get(other))) for _, row in table.rows)
         if n_equal >= 0.95 * len(table.rows):
-            return "spelling"
+            return get_kind("spelling")
         n_values = len({str(value) for value in _values(table, other)})
-        return "generation" if 2 * n_values > len(table.rows) else None  # labels would recur
-    return "pair" if any(has(*names) for names in PAIRS) else None
+        return get_kind("generation") if 2 * n_values > len(table.rows) else None  # labels would recur
+    return pair if any(has(*names) for names in PAIRS) else None
 
 
 def _holds_lists(table: Table, column: str) -> bool:
@@ -285,11 +262,11 @@ def _one_hot(table: Table, roles: dict[str, str]) -> tuple[str, ...]:
     return tuple(marks)
 
 
-def _by_what_is_left(table: Table, roles: dict[str, str], kind: str | None) -> None:
+def _by_what_is_left(table: Table, roles: dict[str, str], kind: Kind | None) -> None:
     """One column and one role left, or two of both: of these the label has fewer different values."""
     missing = [role for role in ("text", "label") if role not in roles]
     left = _left(table, roles)
-    if len(missing) == 2 and len(left) == 2 and kind in (None, "multi-class", "multi-label"):
+    if len(missing) == 2 and len(left) == 2 and (kind is None or not kind.column_names):
         n_values = [len({str(value) for value in _values(table, column)}) for column in left]
         text, label = left if n_values[0] > n_values[1] else left[::-1]
         _refuse_data(table, [text, label], label)
@@ -318,13 +295,14 @@ def _ambiguous(table: Table, what: str, *roles: str) -> DataError:
     )
 
 
-def _kind_of_labels(table: Table, column: str, separator: str | None) -> tuple[str, str | None]:
-    """Multi-label where every value is a list, or a separator was given, or found in a column whose name promises several."""
+def _several_labels(table: Table, column: str, separator: str | None) -> tuple[bool, str | None]:
+    """Whether a cell may hold several labels, and their separator: every value is a list, or a separator was given, or found in a
+    column whose name promises several."""
     if _holds_lists(table, column):
-        return "multi-label", None
+        return True, None
     if separator is None and normal(column) in MANY:
         separator = _find_separator(_values(table, column))
-    return ("multi-class", None) if separator is None else ("multi-label", separator)
+    return separator is not None, separator
 
 
 def _find_separator(values: list[Any]) -> str | None:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparring.lab.task import KINDS, DataError, Sample
+from sparring.lab.kinds import Kind, get_kind
+from sparring.lab.task import DataError, Sample
 from sparring.lab.untrusted import MAX_TEXT, check_text, parse_json
 from sparring.lab.untrusted import read_text as read_text  # the loaders take it from here
 
@@ -87,7 +88,7 @@ def read_table(path: Path) -> Table:
     return _json_table(path) if form == "jsonl" else _cell_table(path, form)
 
 
-def read_samples(path: Path, kind: str) -> list[Sample]:
+def read_samples(path: Path, kind: Kind | str) -> list[Sample]:
     """A file whose columns are the fields of the kind."""
     table = read_table(path)
     return [check_sample(kind, row, table.place(number)) for number, row in table.rows]
@@ -229,24 +230,26 @@ def _cells(path: Path, text: str, separator: str, quoted: bool = True) -> Cells:
     return records
 
 
-def check_sample(kind: str, row: Row, place: str) -> Sample:
+def check_sample(kind: Kind | str, row: Row, place: str) -> Sample:
     """A row as a sample of its kind; ``place`` is file and line, for the error."""
-    missing = [name for name in KINDS[kind].fields if row.get(name) is None]
+    kind = get_kind(kind)
+    missing = [name for name in kind.fields if row.get(name) is None]
     if missing:
         raise DataError(
-            f"{place}: a {kind} sample needs {', '.join(KINDS[kind].fields)}; {', '.join(missing)} missing, got {some(row, 20)}"
+            f"{place}: a {kind} sample needs {', '.join(kind.fields)}; {', '.join(missing)} missing, got {some(row, 20)}"
         )
-    sample = {name: _value(name, row[name], place) for name in KINDS[kind].fields}
-    for one, other in (("tokens", "tags"), ("source", "target")):
-        if one in sample and kind != "generation" and len(sample[one]) != len(sample[other]):
+    sample = {name: _value(name, row[name], name in kind.list_fields, place) for name in kind.fields}
+    if kind.equal_lengths is not None:
+        one, other = kind.equal_lengths
+        if len(sample[one]) != len(sample[other]):
             raise DataError(
                 f"{place}: {one} and {other} must have the same length, got {len(sample[one])} and {len(sample[other])}"
             )
     return sample
 
 
-def _value(name: str, value: Any, place: str) -> Any:
-    if name in ("tokens", "tags", "labels"):
+def _value(name: str, value: Any, is_list: bool, place: str) -> Any:
+    if is_list:
         if not isinstance(value, list) or any(
             isinstance(item, (list, dict)) or item is None for item in value
         ):

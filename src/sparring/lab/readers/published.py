@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sparring.lab.errors import MissingDataError
+from sparring.lab.kinds import Kind
 from sparring.lab.readers.files import read_lines, read_samples
 from sparring.lab.readers.hub import HubSource
 from sparring.lab.task import SPLITS, Data, DataError, Sample, Splits, Where
@@ -30,7 +31,7 @@ Original = Callable[
 
 def load_published(
     where: Where,
-    kind: str,
+    kind: Kind,
     folders: Sequence[str],
     original: Original,
     hub: HubSource | None = None,
@@ -46,7 +47,7 @@ def load_published(
                 notes = (f"{path.name}: {difference}", *notes)
             return complete(kind, splits, str(path), notes)
     searched = " or ".join(map(str, paths)) or "no folder was given"
-    ending = "npz" if kind in ("image", "audio") else "jsonl"
+    ending = "npz" if kind.arrays else "jsonl"
     files = f"train.{ending}, dev.{ending} and test.{ending} with {kind} samples"
     advice = f"put its files there, or {files}" if paths else "use --data-dir or SPARRING_DATA"
     if hub is None or not where.hub:
@@ -75,7 +76,7 @@ def read_splits(
     return {split: read(path) for split, path in paths.items() if path is not None}
 
 
-def jsonl_splits(folder: Path, kind: str) -> Splits | None:
+def jsonl_splits(folder: Path, kind: Kind) -> Splits | None:
     """Read the JSONL form. None if there is no training file."""
     return read_splits(
         folder, {split: [f"{split}.jsonl"] for split in SPLITS}, partial(read_samples, kind=kind)
@@ -125,7 +126,7 @@ def _stripped_lines(path: Path) -> list[str]:
     return lines[:-1] if lines and not lines[-1] else lines
 
 
-def complete(kind: str, splits: Splits, source: str, notes: tuple[str, ...] = ()) -> Data:
+def complete(kind: Kind, splits: Splits, source: str, notes: tuple[str, ...] = ()) -> Data:
     """Make train, dev and test from the splits there are.
 
     Publishers who hide test labels provide train and dev: then dev becomes the test set. Other missing

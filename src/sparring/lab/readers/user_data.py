@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
+from sparring.lab.kinds import Kind, get_kind
 from sparring.lab.readers.arrays import kind_of, read_folder
 from sparring.lab.readers.columns import Columns, Plan, make_plan
 from sparring.lab.readers.files import ENDINGS, Table, form_of, read_table, some
@@ -20,15 +21,12 @@ from sparring.lab.readers.hub import SPLIT_NAMES, class_names, load_hub
 from sparring.lab.readers.published import complete
 from sparring.lab.task import (
     SPLITS,
-    TO_TEXT,
     Data,
     DataError,
     Sample,
     Splits,
     Task,
     Where,
-    has_spans,
-    labels_of,
 )
 from sparring.lab.untrusted import file_name
 
@@ -37,14 +35,6 @@ HUB_NAME = re.compile(
 )
 GUESSED = Columns()
 SHARE, MOST = 0.1, 5000  # of what is split off
-ONE_LABEL = ("multi-class", "pair", "image", "audio")
-NOUNS = {"image": "images", "audio": "sounds"}  # texts otherwise
-DECIDES = {
-    **dict.fromkeys(ONE_LABEL, "accuracy"),
-    "multi-label": "micro_f1",
-    "spelling": "correction_f1",
-    "generation": "bleu_4",
-}
 
 
 def is_yours(target: str) -> bool:
@@ -89,12 +79,18 @@ def open_yours(
     data = complete(plan.kind, whole, source, notes)
     sizes = (len(data.train), len(data.dev), len(data.test))
     task = Task(
-        name, plan.kind, f"your data, {source}", lambda _where: data, _metric(plan.kind, data), home, sizes
+        name,
+        plan.kind,
+        f"your data, {source}",
+        lambda _where: data,
+        plan.kind.default_metric(data.labels),
+        home,
+        sizes,
     )
     return task, data
 
 
-def _open_arrays(folder: Path, kind: str, side: int | None) -> tuple[Task, Data]:
+def _open_arrays(folder: Path, kind: Kind, side: int | None) -> tuple[Task, Data]:
     """A folder of images or sounds."""
     splits, notes = read_folder(folder, kind, side)
     if len(labels := {sample["label"] for sample in splits["train"]}) < 2:
@@ -105,7 +101,6 @@ def _open_arrays(folder: Path, kind: str, side: int | None) -> tuple[Task, Data]
         )
     whole, split_notes = _split(kind, splits, str(folder))
     data = complete(kind, whole, str(folder), (*notes, *split_notes, *_part_notes(kind, whole)))
-    settings = {"augment": "crop"} if kind == "image" else {}
     sizes = (len(data.train), len(data.dev), len(data.test))
     name = file_name(folder.resolve().name)
     task = Task(
@@ -113,10 +108,10 @@ def _open_arrays(folder: Path, kind: str, side: int | None) -> tuple[Task, Data]
         kind,
         f"your data, {folder}",
         lambda _where: data,
-        DECIDES[kind],
+        kind.default_metric(data.labels),
         str(folder),
         sizes,
-        settings=settings,
+        settings=kind.task_settings,
     )
     return task, data
 
@@ -218,17 +213,17 @@ def _samples(plan: Plan, table: Table, train: Table) -> list[Sample]:
 
 
 def _check_labels(plan: Plan, splits: Splits, name: str) -> None:
-    if plan.kind in TO_TEXT:
+    if not plan.kind.labelled:
         return
     counts = Counter(
-        label for samples in splits.values() for sample in samples for label in labels_of(plan.kind, sample)
+        label for samples in splits.values() for sample in samples for label in plan.kind.labels_of(sample)
     )
     what = f'column "{plan.roles["label"]}"' if "label" in plan.roles else "the label columns"
     if len(counts) < 2:
         raise DataError(
             f"{name}: {what} must hold at least 2 different values, got {some(counts) or 'none'}; use --label-column to name another"
         )
-    if plan.kind not in ("multi-class", "pair"):
+    if not plan.kind.one_label:
         return
     if 2 * len(counts) > counts.total():
         raise DataError(
@@ -242,40 +237,41 @@ def _check_labels(plan: Plan, splits: Splits, name: str) -> None:
         )
 
 
-def _split(kind: str, splits: Splits, source: str) -> tuple[Splits, tuple[str, ...]]:
+def _split(kind: Kind, splits: Splits, source: str) -> tuple[Splits, tuple[str, ...]]:
     """Dev and test where they are not given."""
     absent = [part for part in ("test", "dev") if part not in splits]
     if not absent:
         return splits, ()
-    whole, n_all = dict(splits), len({_key(kind, sample) for sample in splits["train"]})
+    whole, n_all = dict(splits), len({kind.key(sample) for sample in splits["train"]})
     if n_all < 1 + len(absent):
         raise DataError(
-            f"{source}: {n_all} different {NOUNS.get(kind, 'texts')} are too few to split off {' and '.join(absent)}; add rows, or give all"
+            f"{source}: {n_all} different {kind.noun} are too few to split off {' and '.join(absent)}; add rows, or give all"
             " three parts"
         )
     for part in absent:
         whole["train"], whole[part] = split_off_texts(kind, whole["train"], round(SHARE * n_all))
     said = " and ".join(f"{len(whole[part])} for {part}" for part in absent[::-1])
-    how = ", each class in its share" if kind in ONE_LABEL else ""
+    how = ", each class in its share" if kind.one_label else ""
     return whole, (
         f"no {' and no '.join(absent[::-1])} set given: split off train, {said}{how}; always the same ones",
     )
 
 
 def split_off_texts(
-    kind: str, samples: list[Sample], n_off: int, seed: int = 0
+    kind: Kind | str, samples: list[Sample], n_off: int, seed: int = 0
 ) -> tuple[list[Sample], list[Sample]]:
     """The rest, and the samples of ``n_off`` texts (1 to 5000), in the order they came in.
 
     Texts stand in line class by class, shuffled within, and are taken at even distances: each class gives its share. A class with fewer
     than three texts gives none where others have more. All samples of one text go the same way.
     """
+    kind = get_kind(kind)
     texts: dict[Hashable, list[int]] = defaultdict(list)
     for i, sample in enumerate(samples):
-        texts[_key(kind, sample)].append(i)
+        texts[kind.key(sample)].append(i)
     classes: dict[str, list[list[int]]] = defaultdict(list)
     for members in texts.values():
-        classes[samples[members[0]]["label"] if kind in ONE_LABEL else ""].append(members)
+        classes[samples[members[0]]["label"] if kind.one_label else ""].append(members)
     line: list[list[int]] = []
     chance = random.Random(seed)
     large = [label for label in sorted(classes) if len(classes[label]) >= 3]
@@ -286,59 +282,31 @@ def split_off_texts(
     return [sample for i, sample in enumerate(samples) if i not in off], [samples[i] for i in sorted(off)]
 
 
-def _key(kind: str, sample: Sample) -> Hashable:
-    """What must not be in two parts; a pair is the same one the other way round."""
-    if kind == "pair":
-        return tuple(sorted((sample["text"], sample["text_b"])))
-    if kind in ("image", "audio"):
-        return bytes(sample[kind].numpy().tobytes())
-    return (
-        tuple(sample["tokens"]) if kind == "token" else str(sample["source" if kind in TO_TEXT else "text"])
-    )
-
-
 def _kind_note(plan: Plan, splits: Splits) -> str:
-    text, label = plan.roles["text"], plan.roles.get("label")
-    if plan.kind == "generation":
-        return f'kind generation: of each text of column "{text}" that of column "{label}" is to be made'
-    n_values = (
-        len({label for samples in splits.values() for s in samples for label in labels_of(plan.kind, s)})
-        if plan.kind != "spelling"
-        else 0
-    )
-    if plan.kind == "spelling":
-        return f'kind spelling: columns "{text}" and "{label}" with as many characters'
-    if plan.kind == "token":
-        return f'kind token: column "{label}" has one of {n_values} tags for each token of column "{text}"'
-    if plan.kind == "pair":
-        return f'kind pair: two texts, columns "{text}" and "{plan.roles["text_b"]}"; column "{label}" holds one of {n_values} values'
-    if plan.one_hot:
-        return f"kind multi-label: {n_values} columns of 0 and 1, one a label: {some(plan.one_hot)}"
-    cut = f', cut at "{plan.separator}"' if plan.separator else ""
-    return f'kind {plan.kind}: column "{label}" holds {"any" if plan.kind == "multi-label" else "one"} of {n_values} values{cut}'
+    kind = plan.kind
+    labels: set[str] = set()
+    if kind.labelled:
+        labels = {
+            label for samples in splits.values() for sample in samples for label in kind.labels_of(sample)
+        }
+    return kind.describe(plan.roles, len(labels), plan.separator, some(plan.one_hot))
 
 
-def _part_notes(kind: str, splits: Splits) -> list[str]:
+def _part_notes(kind: Kind, splits: Splits) -> list[str]:
     """What the parts have that they should not."""
     notes = []
-    if kind not in TO_TEXT:
+    if kind.labelled:
         seen = {
-            part: {label for sample in splits[part] for label in labels_of(kind, sample)} for part in SPLITS
+            part: {label for sample in splits[part] for label in kind.labels_of(sample)} for part in SPLITS
         }
         if new := sorted((seen["dev"] | seen["test"]) - seen["train"]):
             notes.append(f"labels seen only in dev or test: {some(new)}")
-    if kind == "multi-label" and (
+    if kind.multilabel and (
         n_bare := sum(not sample["labels"] for samples in splits.values() for sample in samples)
     ):
         notes.append(f"rows without any label: {n_bare}")
-    keys = {part: {_key(kind, sample) for sample in splits[part]} for part in SPLITS}
+    keys = {part: {kind.key(sample) for sample in splits[part]} for part in SPLITS}
     for one, other in (("train", "dev"), ("train", "test"), ("dev", "test")):
         if n_both := len(keys[one] & keys[other]):
-            notes.append(f"{NOUNS.get(kind, 'texts')} of {other} that are also in {one}: {n_both}")
+            notes.append(f"{kind.noun} of {other} that are also in {one}: {n_both}")
     return notes
-
-
-def _metric(kind: str, data: Data) -> str:
-    if kind != "token":
-        return DECIDES[kind]
-    return "f1" if has_spans(data.labels) else "accuracy"

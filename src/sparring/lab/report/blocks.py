@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sparring.lab.kinds import get_kind
 from sparring.lab.report import charts
 from sparring.lab.report.charts import signed
 from sparring.lab.runs.summaries import LEAST_SEEDS
@@ -235,7 +236,7 @@ def sensitivity(facts: Facts) -> Block:
             "Contestants that differ in one number; whiskers are a standard deviation to both sides.",
             made,
         )
-    family = "multilabel-as-softmax" if facts["kind"] == "multi-label" else "as-softmax"
+    family = get_kind(facts["kind"]).loss_name("as-softmax")
     values = ",".join(f"{family}:delta={value}" for value in (0.1, 0.3, 0.5))
     return Block(
         "δ and other settings",

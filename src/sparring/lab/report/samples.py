@@ -7,16 +7,16 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparring.lab.kinds import Kind, get_kind
 from sparring.lab.report.gather import Contestant, Section
 from sparring.lab.runs.records import RunFolder
 from sparring.lab.runs.summaries import difference
 
 Sample = dict[str, Any]
-LONGEST = 280  # letters of a sample that are shown
 MOST_RIVALS = 6
 
 
@@ -34,14 +34,14 @@ class Seen:
     )  # of the hardest, where there is something to look at
 
     @classmethod
-    def of(cls, run: RunFolder, kind: str) -> Seen | None:
-        rows = run.lines("predictions", kind)
+    def of(cls, run: RunFolder, kind: Kind) -> Seen | None:
+        rows = run.lines("predictions", kind.name)
         if not rows:
             return None
         predicted, margins = [row.pop("predicted") for row in rows], [row.pop("margin", None) for row in rows]
         pictures = {i: row.pop("picture") for i, row in enumerate(rows) if "picture" in row}
         digest = hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
-        right = [not rivals(kind, row, guess) for guess, row in zip(predicted, rows, strict=True)]
+        right = [not kind.mistakes(row, guess) for guess, row in zip(predicted, rows, strict=True)]
         return cls(digest, rows, predicted, margins, right, pictures)
 
 
@@ -49,7 +49,7 @@ class Predictions:
     """Of all runs of a section that were tested on the same samples as the first of them."""
 
     def __init__(self, section: Section) -> None:
-        self.kind: str = section.facts["kind"]
+        self.kind = get_kind(section.facts["kind"])
         self.runs: dict[str, dict[int, Seen]] = {}
         self.samples: list[Sample] = []
         digest = None
@@ -66,73 +66,6 @@ class Predictions:
         """The runs of two contestants with the same seeds."""
         mine, theirs = self.runs.get(one, {}), self.runs.get(other, {})
         return [(mine[seed], theirs[seed]) for seed in mine if seed in theirs]
-
-
-# ------------------------------------------------------------ kinds
-
-
-def gold_of(kind: str, sample: Sample) -> Any:
-    """What a prediction should be."""
-    return sample[
-        {"token": "tags", "spelling": "target", "generation": "target", "multi-label": "labels"}.get(
-            kind, "label"
-        )
-    ]
-
-
-def atoms(kind: str, sample: Sample, guess: Any) -> Iterator[tuple[str | None, str | None]]:
-    """Pairs of the true and the predicted class: one, one a token, one a label; of spellings where something was or should be changed."""
-    gold = gold_of(kind, sample)
-    if kind == "token":
-        yield from zip(gold, guess, strict=False)
-    elif kind == "spelling":
-        yield from ((t, p) for s, t, p in zip(sample["source"], gold, guess, strict=False) if not s == t == p)
-    elif kind == "multi-label":
-        yield from (
-            (label if label in gold else None, label if label in guess else None)
-            for label in sorted({*gold, *guess})
-        )
-    else:
-        yield gold, guess
-
-
-def rivals(kind: str, sample: Sample, guess: Any) -> list[str]:
-    """The classes that took a sample: what was predicted in the place of what."""
-    if kind == "token":
-        return [
-            f"{w}: {t} → {p}"
-            for w, t, p in zip(sample["tokens"], gold_of(kind, sample), guess, strict=False)
-            if t != p
-        ]
-    wrong = [(t, p) for t, p in atoms(kind, sample, guess) if t != p]
-    if kind == "spelling":
-        return [f"{t} → {p}" for t, p in wrong]
-    if kind == "generation":
-        return [_cut(str(p)) for _, p in wrong]
-    return (
-        [f"+{p}" if t is None else f"−{t}" for t, p in wrong]
-        if kind == "multi-label"
-        else [str(p) for _, p in wrong]
-    )
-
-
-def words(kind: str, sample: Sample, index: int) -> tuple[str, str]:
-    """A sample and its true class, to read."""
-    gold = gold_of(kind, sample)
-    if kind == "token":
-        tagged = [f"{token}/{tag}" for token, tag in zip(sample["tokens"], gold, strict=True) if tag != "O"]
-        return _cut(" ".join(sample["tokens"])), _cut(" ".join(tagged))
-    if kind in ("image", "audio"):
-        return str(sample.get("name") or f"test {'image' if kind == 'image' else 'sound'} {index + 1}"), str(
-            gold
-        )
-    text = sample.get("source") or sample.get("text", "")
-    text = f"{text} | {sample['text_b']}" if sample.get("text_b") else text
-    return _cut(text), _cut(", ".join(gold) if isinstance(gold, list) else str(gold))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
 
 
 # ------------------------------------------------------------ tests
@@ -176,10 +109,7 @@ def over_samples(first: str, other: str, seen: Predictions) -> dict[str, Any]:
 
 
 def by_class(section: Section, seen: Predictions, most: int = 10) -> list[dict[str, Any]]:
-    """F1 of every class against the first contestant's, over the seeds both have: the ``most`` largest gains and losses of each.
-    None of generated texts: no two are alike."""
-    if seen.kind == "generation":
-        return []
+    """F1 of every class against the first contestant's, over the seeds both have: the ``most`` largest gains and losses of each."""
     first, *others = section.names
     rows: list[dict[str, Any]] = []
     for name in others:
@@ -211,7 +141,7 @@ def _scores(seen: Predictions, runs: Sequence[Seen]) -> dict[str, tuple[int, flo
     true, guessed, hit = Counter[str](), Counter[str](), Counter[str]()
     for run in runs:
         for sample, guess in zip(seen.samples, run.predicted, strict=True):
-            for t, p in atoms(seen.kind, sample, guess):
+            for t, p in seen.kind.class_pairs(sample, guess):
                 true.update([t] if t is not None else [])
                 guessed.update([p] if p is not None else [])
                 hit.update([t] if t is not None and t == p else [])
@@ -227,9 +157,9 @@ def hardest(seen: Predictions, most: int = 20) -> list[dict[str, Any]]:
     means = [(_mean([run.margins[i] for run in runs]), i) for i in range(len(seen.samples))]
     rows = []
     for margin, i in sorted((mean, i) for mean, i in means if mean is not None)[:most]:
-        text, gold = words(seen.kind, seen.samples[i], i)
+        text, gold = seen.kind.show(seen.samples[i], i)
         taken = Counter(
-            rival for run in runs for rival in rivals(seen.kind, seen.samples[i], run.predicted[i])
+            rival for run in runs for rival in seen.kind.mistakes(seen.samples[i], run.predicted[i])
         )
         right = sum(run.right[i] for run in runs)
         rows.append(

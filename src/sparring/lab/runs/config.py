@@ -19,8 +19,9 @@ from typing import Any
 
 from sparring.backward.skipper import MODES
 from sparring.lab.errors import UserError
+from sparring.lab.kinds import list_kinds
 from sparring.lab.models import trust
-from sparring.lab.task import KINDS, Task
+from sparring.lab.task import Task
 from sparring.lab.untrusted import read_text, reason
 from sparring.losses import Loss, make_loss
 from sparring.losses.base import find_loss
@@ -185,7 +186,7 @@ class Config:
         None,
         "what kind of task your file is",
         group="data",
-        choices=tuple(name for name in KINDS if name not in ("image", "audio")),
+        choices=tuple(form.name for form in list_kinds() if form.roles),
     )
     data_dir: str | None = setting(
         None,
@@ -263,8 +264,8 @@ class Config:
         """Every default filled in, for a task; ``epochs``, ``lr`` and ``pieces`` (of a token) are the model's own. A loss that does not
         fit is refused, and (``strict``) so is a setting the loss does not take."""
         self.check_ranges()
-        kind = KINDS[task.kind]
-        own = "multilabel-as-softmax" if kind.multilabel else "as-softmax"
+        kind = task.kind
+        own = kind.loss_name("as-softmax")
         filled: dict[str, Any] = {"loss": own if self.loss in (None, AS_SPEED) else self.loss}
         if self.loss == AS_SPEED:
             filled["accumulation"] = "adaptive"
@@ -279,10 +280,10 @@ class Config:
         filled["batch_size"] = (
             self.batch_size if self.batch_size is not None else task.settings.get("batch_size", 32)
         )
-        filled["max_length"] = self.max_length or task.max_length * (1 if task.kind == "spelling" else pieces)
+        filled["max_length"] = self.max_length or task.max_length * pieces
         filled["metric"] = self.metric or task.metric
         filled["augment"] = self.augment or task.settings.get("augment")
-        if task.kind == "generation":
+        if kind.generates:
             filled |= {
                 "max_target_length": self.max_target_length or task.settings.get("max_target_length", 64),
                 "beams": self.beams or 1,
@@ -433,8 +434,8 @@ def typed(name: str, value: Any, place: str) -> Any:
     if made is None or (words and isinstance(made, str) and made not in words):
         numbers = [
             text
-            for kind, text in (("int", "an integer"), ("float", "a number"), ("bool", "true or false"))
-            if kind in types
+            for word, text in (("int", "an integer"), ("float", "a number"), ("bool", "true or false"))
+            if word in types
         ]
         expected = [*numbers, *(words or (["a word"] if "str" in types else []))]
         raise UserError(f"{place}{name} must be {' or '.join(expected)}; got {value!r:.80}")
@@ -450,14 +451,14 @@ def _parse(types: list[str], value: Any) -> Any:
         return value if isinstance(value, bool) else words.get(str(value).lower())
     if isinstance(value, bool):
         return None
-    for kind in ("int", "float"):
-        if kind in types:
+    for word in ("int", "float"):
+        if word in types:
             try:
                 number = float(value)
             except (TypeError, ValueError, OverflowError):
                 continue
-            if math.isfinite(number) and (kind == "float" or number == int(number)):
-                return int(number) if kind == "int" else number
+            if math.isfinite(number) and (word == "float" or number == int(number)):
+                return int(number) if word == "int" else number
     return str(value) if "str" in types and isinstance(value, (str, int, float)) else None
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from sparring.backward.skipper import Look
 from sparring.heads.linear import LinearLoss
-from sparring.lab.kinds.encode import Encoder
-from sparring.lab.kinds.metrics import score
+from sparring.lab.kinds import Kind
+from sparring.lab.kinds.encoder import Encoder
 from sparring.lab.runs.schema import N_BINS
 from sparring.lab.task import Sample
 from sparring.losses import Loss
@@ -27,7 +27,10 @@ class Outcome(NamedTuple):
 class Evaluator:
     """Scores networks on the same samples again and again, batches of similar length, nothing kept but labels and margins."""
 
-    def __init__(self, encoder: Encoder, samples: Sequence[Sample], loss: Loss, batch_size: int = 64) -> None:
+    def __init__(
+        self, kind: Kind, encoder: Encoder, samples: Sequence[Sample], loss: Loss, batch_size: int = 64
+    ) -> None:
+        self.kind = kind
         self.encoder, self.samples, self.loss, self.batch_size = encoder, samples, loss, batch_size
         self.features = encoder.encode(samples)
         lengths = encoder.lengths(self.features) or [0] * len(samples)
@@ -70,7 +73,7 @@ class Evaluator:
             for i, guess, value in zip(chosen, guesses, least.tolist(), strict=True):
                 predicted[i], smallest[i] = guess, value if value < torch.inf else float("nan")
         together = torch.cat(every) if every else torch.zeros(0)
-        figures = score(self.encoder.kind, self.samples, predicted, self.encoder.labels)
+        figures = self.kind.score(self.samples, predicted, self.encoder.labels)
         figures |= {"loss": total / (mass or 1), "won_share": n_won / (n_valid or 1)}
         figures["margin"] = together.mean().item() if len(together) else 0.0
         return Outcome(figures, predicted, smallest, torch.histc(together, N_BINS, -1, 1).int().tolist())

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.lab.datasets import Data, Task, UserError, Where, get_task, known
-from sparring.lab.kinds.metrics import metrics_of
-from sparring.lab.models import build as models
+from sparring.lab.models.build import content_digest
 from sparring.lab.readers.columns import Columns
 from sparring.lab.readers.user_data import is_yours, open_yours
 from sparring.lab.runs.config import Config
@@ -64,16 +63,19 @@ def sizes(config: Config, data: Data) -> tuple[int, int, int]:
 
 def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan:
     """What a config means for a task's data, and the folder it goes to. A mistake in it is found here."""
-    own = models.defaults(config.model, task.kind)
-    resolved = config.resolved(task, **own._asdict(), strict=strict)
-    if resolved.metric not in (there := metrics_of(task.kind, data.labels)):
-        raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(there)}")
+    defaults = task.kind.model_defaults(config.model)
+    resolved = config.resolved(
+        task, epochs=defaults.epochs, lr=defaults.lr, pieces=defaults.pieces, strict=strict
+    )
+    metrics = task.kind.metrics(data.labels)
+    if resolved.metric not in metrics:
+        raise UserError(f"{task.name} has no metric {resolved.metric}; it has {', '.join(metrics)}")
     try:
         resolved.make_loss(total_steps=1)
         resolved.make_accumulation()
     except (ValueError, TypeError) as error:
         raise UserError(str(error)) from None
-    digest = resolved.digest(data.fingerprint + models.content(resolved.model))
+    digest = resolved.digest(data.fingerprint + content_digest(resolved.model))
     name = "-".join([resolved.label.replace(" ", "-").replace("=", ""), Path(resolved.model).name, digest])
     folder = (
         Path(resolved.out) / file_name(task.name) / file_name(name) / f"seed-{resolved.seed}"

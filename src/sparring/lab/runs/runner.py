@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Protocol
 
 import torch
@@ -22,10 +22,9 @@ from accelerate.utils import set_seed
 
 from sparring.lab.datasets import Sample, UserError
 from sparring.lab.errors import DivergedError
-from sparring.lab.kinds.encode import Features, encoder_for
+from sparring.lab.kinds.encoder import Features
 from sparring.lab.kinds.metrics import pearson
-from sparring.lab.kinds.pictures import MOST, picture
-from sparring.lab.models import build as models
+from sparring.lab.models.settings import ModelOptions
 from sparring.lab.runs import records
 from sparring.lab.runs.evaluate import Evaluator, Outcome
 from sparring.lab.runs.plan import Plan
@@ -37,6 +36,8 @@ from sparring.training.loop import Loop
 from sparring.training.presets import find_speed
 from sparring.training.resume import ANYWAY, ResumeError
 from sparring.training.schedules import adamw
+
+N_PICTURES = 60  # hardest test samples that are kept with a picture
 
 
 class Watch(Protocol):
@@ -88,26 +89,12 @@ class Run:
         AcceleratorState._reset_state()  # the run before may have had another precision
         self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
         set_seed(config.seed)
-        self.built = models.build(
-            config.model,
-            data,
-            layers=config.layers,
-            freeze_embeddings=config.freeze_embeddings,
-            pooling=config.pooling,
-            image_size=config.image_size,
-            augment=config.augment,
-            beams=config.beams,
-            max_target_length=config.max_target_length,
-            trust_remote_code=config.trust_remote_code,
-        )
+        options = {option.name: getattr(config, option.name) for option in fields(ModelOptions)}
+        self.model = data.build_model(config.model, ModelOptions(**options))
         assert config.max_length is not None
-        length = config.max_length
-        if hasattr(self.built.tokenizer, "model_max_length"):  # of texts
-            self.built.tokenizer.model_max_length = length = min(
-                length, models.longest(self.built)
-            )  # saved with it
-        self.encoder = encoder_for(
-            task.kind, data.labels, self.built.tokenizer, length, task.top_k, config.max_target_length
+        length = task.kind.limit_length(self.model, config.max_length)
+        self.encoder = data.encoder(
+            self.model.processor, length, top_k=task.top_k, max_target_length=config.max_target_length
         )
         self.board: Any = None
         features = self.encoder.encode(train)
@@ -120,21 +107,21 @@ class Run:
         config = self.config
         assert config.epochs is not None and config.lr is not None and config.batch_size is not None  # noqa: PT018, resolved
         n_steps = config.epochs * -(-len(features) // (config.batch_size * self.engine.num_processes))
-        objective = self.encoder.objective(self.built.net, config.make_loss(n_steps))
+        objective = self.encoder.objective(self.model.net, config.make_loss(n_steps))
         self.judge = config.make_loss(n_steps, schedule=False).to(self.engine.device)
-        self.dev = Evaluator(self.encoder, dev, self.judge)
+        self.dev = Evaluator(self.plan.task.kind, self.encoder, dev, self.judge)
         self.journals = {name: Journal(self.path / f"{name}.jsonl") for name in ("steps", "evaluations")}
         self.journals["epochs"] = Journal(self.path / "epochs.jsonl", key="epoch")
         card = find_speed(config.speed).card(
-            len(features), self.built.net, rest=config.rest, check=config.check, max_rest=config.max_rest
+            len(features), self.model.net, rest=config.rest, check=config.check, max_rest=config.max_rest
         )
         return Loop(
-            self.built.net,
+            self.model.net,
             objective,
             features,
             batch_size=config.batch_size,
             epochs=config.epochs,
-            optimizer=adamw(self.built.net.to(self.engine.device), config.lr, config.weight_decay),
+            optimizer=adamw(self.model.net.to(self.engine.device), config.lr, config.weight_decay),
             schedule=config.schedule,
             accumulation=config.make_accumulation(),
             speed=config.speed,
@@ -234,7 +221,9 @@ class Run:
         outcome = None
         if self.config.test:
             with self.engine.autocast():  # as dev was
-                outcome = Evaluator(self.encoder, self.test, self.judge).outcome(self.built.net)
+                outcome = Evaluator(self.plan.task.kind, self.encoder, self.test, self.judge).outcome(
+                    self.model.net
+                )
             if self.config.on_divergence == "raise" and not math.isfinite(outcome.figures["loss"]):
                 raise DivergedError(
                     f"{self.plan.name}: the loss on test is {outcome.figures['loss']}; look at the test data"
@@ -258,7 +247,7 @@ class Run:
         }
         facts = {
             "task": self.plan.task.name,
-            "kind": data.kind,
+            "kind": data.kind.name,
             "source": data.source,
             "notes": data.notes,
             "top_k": self.plan.task.top_k,
@@ -304,10 +293,10 @@ class Run:
     def _keep(self, outcome: Outcome | None, summary: dict[str, Any]) -> None:
         """The summary comes last: where it is, everything is."""
         self._check_folder()
-        net: Any = self.built.net
+        net: Any = self.model.net
         net.save_pretrained(self.plan.folder.model)
-        if self.built.tokenizer is not None:
-            self.built.tokenizer.save_pretrained(self.plan.folder.model)
+        if self.model.processor is not None:
+            self.model.processor.save_pretrained(self.plan.folder.model)
         if outcome is not None:
             records.write_lines(self.path / "predictions.jsonl", self._lines(outcome))
         summary["checksums"] = self.plan.folder.checksums()
@@ -318,11 +307,11 @@ class Run:
     def _lines(self, outcome: Outcome) -> Iterator[dict[str, Any]]:
         """The test samples and what was made of them; the hardest with a picture, where there is something to look at."""
         known = [i for i, margin in enumerate(outcome.margins) if margin == margin]
-        hardest = set(sorted(known, key=outcome.margins.__getitem__)[:MOST])
+        hardest = set(sorted(known, key=outcome.margins.__getitem__)[:N_PICTURES])
         for i, (sample, predicted, margin) in enumerate(
             zip(self.test, outcome.predicted, outcome.margins, strict=True)
         ):
-            shown = picture(sample) if i in hardest else None
+            shown = self.plan.data.kind.picture(sample) if i in hardest else None
             yield {
                 **plain(sample),
                 "predicted": predicted,

@@ -6,10 +6,10 @@ A check takes a value and the place it has in its file, and raises `ShapeError` 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from sparring.lab.task import KINDS
+from sparring.lab.kinds import get_kind, list_kinds
 
 Check = Callable[[Any, str], None]
 LARGEST = 1e100  # of a number; squares of larger ones overflow
@@ -147,13 +147,17 @@ def _has_metric(summary: dict[str, Any]) -> None:
             is_number(summary[part].get(summary["metric"]), f"{part}.{summary['metric']}")
 
 
+def is_kind(value: Any, place: str) -> None:
+    one_of(*(form.name for form in list_kinds()))(value, place)
+
+
 FILES: dict[str, Check] = {
     "summary": is_summary,
     "machine": _MACHINE,
     "data": object_of(
         {
             **dict.fromkeys(("task", "source", "fingerprint"), is_text),
-            "kind": one_of(*KINDS),
+            "kind": is_kind,
             "notes": _TEXTS,
             "top_k": or_null(is_count),
             "sizes": object_of({"train": is_positive, "dev": is_count, "test": is_count}),
@@ -179,27 +183,19 @@ LINES: dict[str, Check] = {
     "predictions": object_of({"predicted": either(is_text, _TEXTS), "margin": _figure}),
 }
 
-_FIELDS: dict[str, Check] = {
-    **dict.fromkeys(("text", "text_b", "source", "target", "label"), is_text),
-    **dict.fromkeys(("tokens", "tags", "labels"), _TEXTS),
-}
-
-
-def _sample_of(fields: Sequence[str]) -> Check:
-    return object_of({field: check for field, check in _FIELDS.items() if field in fields})
-
-
-_SAMPLES = {name: _sample_of(kind.fields) for name, kind in KINDS.items()}
-_LISTED = ("token", "multi-label")  # kinds whose predictions are lists
-
 
 def check_prediction(kind: str, row: dict[str, Any]) -> None:
     """A line of predictions has the fields of its kind."""
-    _SAMPLES[kind](row, WHOLE)
-    (_TEXTS if kind in _LISTED else is_text)(row["predicted"], "predicted")
+    form = get_kind(kind)
+    object_of({name: _TEXTS if name in form.list_fields else is_text for name in form.text_fields})(
+        row, WHOLE
+    )
+    (_TEXTS if form.target in form.list_fields else is_text)(row["predicted"], "predicted")
     or_null(is_text)(row.get("picture"), "picture")
-    if kind == "token" and len(row["tokens"]) != len(row["tags"]):
-        raise ShapeError("tags", f"as many as the {len(row['tokens'])} tokens", row["tags"])
+    if form.equal_lengths is not None:
+        first, second = form.equal_lengths
+        if len(row[first]) != len(row[second]):
+            raise ShapeError(second, f"as many as the {len(row[first])} {first}", row[second])
 
 
 # ------------------------------------------------------------ records of a study

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sparring.lab.datasets import register_published
-from sparring.lab.readers.arrays import pixels
+from sparring.lab.kinds.image import to_tensor
 from sparring.lab.readers.hub import HubSource
 from sparring.lab.readers.npz import read_npz
 from sparring.lab.readers.published import NotedSplits
@@ -139,6 +139,6 @@ register_published(
         "uoft-cs/cifar100",
         {"image": "img", "label": "fine_label"},
         classes="fine_label",
-        convert={"image": pixels},
+        convert={"image": to_tensor},
     ),
 )

@@ -2,11 +2,11 @@
 
 import torch
 
-from sparring.lab.datasets import register
-from sparring.lab.task import Data, Sample, UserError, Where
+from sparring.lab.datasets import register_embedded
+from sparring.lab.task import Sample, Splits, UserError
 
 
-def load(where: Where) -> Data:
+def splits() -> Splits:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped,unused-ignore]
         from sklearn.model_selection import train_test_split  # type: ignore[import-untyped,unused-ignore]
@@ -27,17 +27,17 @@ def load(where: Where) -> Data:
     pairs = zip(images, bunch.target, strict=True)
     rest, test = split([{"image": image, "label": str(label)} for image, label in pairs], 0.2)
     train, dev = split(rest, 0.25)
-    notes = ("60/20/20, stratified: the set has no split of its own",)
-    return Data("image", train, dev, test, source="scikit-learn", notes=notes)
+    return {"train": train, "dev": dev, "test": test}
 
 
-register(
+register_embedded(
     "digits",
     kind="image",
     about="which digit was written: images of 8 by 8 points (Alpaydin and Kaynak 1998)",
-    load=load,
+    splits=splits,
+    source="scikit-learn",
+    notes=("60/20/20, stratified: the set has no split of its own",),
     metric="accuracy",
     home="scikit-learn (load_digits)",
     sizes=(1077, 360, 360),
-    embedded=True,
 )

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 from sparring.lab.datasets import register_published
+from sparring.lab.kinds.wav import read_wav
 from sparring.lab.readers.arrays import UnreadableFiles
 from sparring.lab.readers.npz import read_npz
 from sparring.lab.readers.published import NotedSplits
-from sparring.lab.readers.wav import read_wav
 from sparring.lab.task import SPLITS, Splits
 
 NAME = re.compile(r"(?P<digit>\d)_(?P<speaker>\w+)_(?P<index>\d+)\.wav")

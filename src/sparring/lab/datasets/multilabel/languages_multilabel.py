@@ -3,9 +3,9 @@
 import random
 from collections import Counter, defaultdict
 
-from sparring.lab.datasets import register
+from sparring.lab.datasets import register_embedded
 from sparring.lab.readers.catalogues import HOME, Spelling, part_of, spellings
-from sparring.lab.task import SPLITS, Data, Splits, Where
+from sparring.lab.task import SPLITS, Splits
 
 MIN_SHARED = 100  # names that a language must share with others to be a class
 UNIQUE = 120  # names per language that no other language shares: a second label may be missing
@@ -36,22 +36,18 @@ def shared_names(seed: int = 0) -> Splits:
     return splits
 
 
-def load(where: Where) -> Data:
-    notes = (
-        "split by the English name: none is in two parts",
-        "a language that has not translated a name is not among its labels, so no score reaches 100 %",
-    )
-    return Data("multi-label", **shared_names(), source="pycountry", notes=notes)
-
-
-register(
+register_embedded(
     "languages-multilabel",
     kind="multi-label",
     about="all those of 64 languages that write a name so; two names in three are shared",
-    load=load,
+    splits=shared_names,
+    source="pycountry",
+    notes=(
+        "split by the English name: none is in two parts",
+        "a language that has not translated a name is not among its labels, so no score reaches 100 %",
+    ),
     metric="micro_f1",
     home=HOME,
-    embedded=True,
     max_length=64,
     settings={"batch_size": 64},
 )

@@ -3,9 +3,9 @@
 import random
 from collections import defaultdict
 
-from sparring.lab.datasets import register
+from sparring.lab.datasets import register_embedded
 from sparring.lab.readers.catalogues import HOME, SHARES, Spelling, part_of, spellings
-from sparring.lab.task import SPLITS, Data, Splits, Where
+from sparring.lab.task import SPLITS, Splits
 
 MIN_NAMES = 200  # that a language must have to be a class
 MAX_NAMES = 300  # used of each language
@@ -33,19 +33,15 @@ def unique_names(seed: int = 0) -> Splits:
     return splits
 
 
-def load(where: Where) -> Data:
-    notes = ("split by the English name: none is in two parts",)
-    return Data("multi-class", **unique_names(), source="pycountry", notes=notes)
-
-
-register(
+register_embedded(
     "languages",
     kind="multi-class",
     about="which of 89 languages the name of a language, country, region, script or currency is in",
-    load=load,
+    splits=unique_names,
+    source="pycountry",
+    notes=("split by the English name: none is in two parts",),
     metric="accuracy",
     home=HOME,
-    embedded=True,
     max_length=64,
     settings={"batch_size": 64},
 )

@@ -3,10 +3,10 @@
 import random
 from collections import defaultdict
 
-from sparring.lab.datasets import register
+from sparring.lab.datasets import register_embedded
 from sparring.lab.datasets.text.languages import unique_names
 from sparring.lab.readers.catalogues import HOME
-from sparring.lab.task import Data, Sample, Where
+from sparring.lab.task import Sample
 
 UNSPACED = ["dz", "ja", "km", "lo", "th", "zh_CN", "zh_HK", "zh_TW"]  # a token would be a whole name
 NAMES = (3, 8)  # in a sequence
@@ -35,21 +35,16 @@ def mix(samples: list[Sample], seed: int = 0) -> list[Sample]:
     return sequences
 
 
-def load(where: Where) -> Data:
-    splits = {split: mix(samples) for split, samples in unique_names().items()}
-    notes = (
-        "every name is used once, in the part it has in languages: no English name is in two parts",
-        f"without languages written without spaces: {', '.join(UNSPACED)}",
-    )
-    return Data("token", **splits, source="pycountry", notes=notes)
-
-
-register(
+register_embedded(
     "code-switch",
     kind="token",
     about="the language of every token where names in two to four of 81 languages follow one another",
-    load=load,
+    splits=lambda: {split: mix(samples) for split, samples in unique_names().items()},
+    source="pycountry",
+    notes=(
+        "every name is used once, in the part it has in languages: no English name is in two parts",
+        f"without languages written without spaces: {', '.join(UNSPACED)}",
+    ),
     metric="accuracy",
     home=HOME,
-    embedded=True,
 )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.lab.task import Sample
+from sparring.lab.kinds.encoder import Sample
 
 RATES = (1_000, 384_000)  # samples a second: a telephone has 8,000, the finest studio converters 384,000
 

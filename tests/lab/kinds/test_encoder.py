@@ -9,36 +9,32 @@ import torch
 import torch.nn.functional as F
 
 from sparring.lab.datasets import Data
-from sparring.lab.kinds.encode import IGNORE, Encoder, encoder_for
-from sparring.lab.kinds.metrics import METRICS, score
-from sparring.lab.models import build as models
-from sparring.lab.models.build import texts
-from sparring.lab.models.images import Pixels
-from sparring.lab.models.sounds import Sounds
+from sparring.lab.kinds import get_kind, list_kinds
+from sparring.lab.kinds.encoder import IGNORE
+from sparring.lab.models.images import ImageProcessor
+from sparring.lab.models.sounds import MelSpectrogram
 from sparring.lab.models.tiny import character_tokenizer
 from sparring.losses import make_loss
-from tests.lab.data import data
+from tests.lab.data import build, data
 
 
-def encoder(made: Data, max_length: int = 32, **settings: Any) -> Encoder:
-    tokenizer: Any = (
-        Pixels.of([made.train[0]["image"]])
-        if made.kind == "image"
-        else Sounds.of(made.train)
-        if made.kind == "audio"
-        else None
-    )
-    tokenizer = tokenizer or character_tokenizer(texts(made))
-    return encoder_for(made.kind, made.labels, tokenizer, max_length, **settings)
+def encoder(made: Data, max_length: int = 32, **settings: Any) -> Any:
+    if made.kind.name == "image":
+        processor: Any = ImageProcessor.of([made.train[0]["image"]])
+    elif made.kind.name == "audio":
+        processor = MelSpectrogram.of(made.train)
+    else:
+        processor = character_tokenizer(made.kind.texts(made.train))
+    return made.encoder(processor, max_length, **settings)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("kind", [kind for kind in METRICS if kind != "generation"])
+@pytest.mark.parametrize("kind", [kind.name for kind in list_kinds() if not kind.generates])
 def test_logits_that_say_the_target_decode_to_it(kind: str, side: str) -> None:
     """Through batches of unequal length, padded on either side."""
     made = data(kind)
     coder = encoder(made)
-    if coder.tokenizer is not None:
+    if made.kind.reads_text:
         coder.tokenizer.padding_side = side
     rows = made.dev
     features = coder.encode(rows)
@@ -49,11 +45,12 @@ def test_logits_that_say_the_target_decode_to_it(kind: str, side: str) -> None:
         if kind == "multi-label"
         else F.one_hot(target.clamp(min=0), len(made.labels)).float()
     )
-    assert score(kind, rows, list(coder.decode(logits, rows, features)), made.labels)[METRICS[kind][0]] == 1.0
+    predicted = list(coder.decode(logits, rows, features))
+    assert made.kind.score(rows, predicted, made.labels)[made.kind.default_metric(made.labels)] == 1.0
 
 
 def test_tags_stand_at_the_first_piece_and_nowhere_else() -> None:
-    made = Data("token", [{"tokens": ["ab", "c"], "tags": ["B-X", "O"]}], [], [], "made")
+    made = Data(get_kind("token"), [{"tokens": ["ab", "c"], "tags": ["B-X", "O"]}], [], [], "made")
     coder = encoder(made)
     feature = coder.encode(made.train)[0]
     assert coder.tokenizer.convert_ids_to_tokens(feature["input_ids"]) == ["a", "b", " ", "c", " ", "[SEP]"]
@@ -73,12 +70,12 @@ def test_tags_stand_at_the_first_piece_and_nowhere_else() -> None:
 
 
 def test_what_is_cut_off_is_untagged_and_uncorrected() -> None:
-    made = Data("token", [{"tokens": ["ab", "cd", "ef"], "tags": ["B-X"] * 3}], [], [], "made")
+    made = Data(get_kind("token"), [{"tokens": ["ab", "cd", "ef"], "tags": ["B-X"] * 3}], [], [], "made")
     coder = encoder(made, max_length=5)  # "ab c" and the separator
     features = coder.encode(made.train)
     logits = torch.zeros(1, len(features[0]["input_ids"]), len(made.labels))
     assert list(coder.decode(logits, made.train, features)) == [["B-X", "B-X", "O"]]
-    made = Data("spelling", [{"source": "abcdef", "target": "abcdef"}], [], [], "made")
+    made = Data(get_kind("spelling"), [{"source": "abcdef", "target": "abcdef"}], [], [], "made")
     coder = encoder(made, max_length=4)
     features = coder.encode(made.train)
     assert list(coder.decode(torch.eye(6)[0].expand(1, 4, 6), made.train, features)) == ["aaadef"]
@@ -86,7 +83,11 @@ def test_what_is_cut_off_is_untagged_and_uncorrected() -> None:
 
 def test_spelling_leaves_characters_alone_that_no_training_sentence_has() -> None:
     made = Data(
-        "spelling", [{"source": "ab", "target": "aa"}], [{"source": "aé", "target": "aà"}], [], "made"
+        get_kind("spelling"),
+        [{"source": "ab", "target": "aa"}],
+        [{"source": "aé", "target": "aà"}],
+        [],
+        "made",
     )
     coder = encoder(made)
     features = coder.encode(made.dev)
@@ -99,16 +100,16 @@ def test_spelling_leaves_characters_alone_that_no_training_sentence_has() -> Non
 def test_multilabel_takes_the_k_largest_where_the_task_says_so() -> None:
     made = data("multi-label")
     logits = torch.tensor([[-3.0, -1.0, -2.0], [1.0, 2.0, 3.0]])
-    assert encoder(made, top_k=2).chosen(logits).tolist() == [[False, True, True], [False, True, True]]
-    assert encoder(made).chosen(logits).tolist() == [[False] * 3, [True] * 3]
-    assert encoder(made, top_k=9).chosen(logits).all()
+    assert encoder(made, top_k=2).positives(logits).tolist() == [[False, True, True], [False, True, True]]
+    assert encoder(made).positives(logits).tolist() == [[False] * 3, [True] * 3]
+    assert encoder(made, top_k=9).positives(logits).all()
 
 
-@pytest.mark.parametrize("kind", list(METRICS))
+@pytest.mark.parametrize("kind", [kind.name for kind in list_kinds()])
 def test_every_kind_goes_through_network_and_loss(kind: str) -> None:
     made = data(kind)
-    built = models.build("tiny", made)
-    coder = encoder_for(kind, made.labels, built.tokenizer, 32)
+    built = build("tiny", made)
+    coder = made.encoder(built.processor, 32)
     features = coder.encode(made.train)
     objective = coder.objective(
         built.net, make_loss("multilabel-as-softmax" if kind == "multi-label" else "as-softmax")

@@ -1,0 +1,297 @@
+"""`Kind`: everything that the lab has to know about one kind of task. One file of this folder defines one kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sparring.lab.errors import UserError
+from sparring.lab.kinds.encoder import Encoder, Sample
+from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
+from sparring.losses import list_losses
+
+LONGEST = 280  # characters of a sample that a report shows
+PRETRAINED_ONLY = ("layers", "freeze_embeddings", "pooling")
+
+
+class Kind:
+    """One kind of task: its samples, labels, encoding, metrics, losses, models, and how a report shows it.
+
+    The defaults describe samples with one label each. Subclasses override what differs and register with
+    `register_kind`; nothing else in the lab has to change for a new kind.
+
+    Attributes:
+        name: The word that files and flags use.
+        fields: Fields of a sample. The first one is what a model reads.
+        target: The field that a model predicts.
+        list_fields: The fields that hold lists of strings.
+        equal_lengths: Two fields that must have the same length.
+        noun: Plural of what the samples hold, for messages.
+        reads_text: Whether inputs are texts, as opposed to images or sounds.
+        one_label: Whether a sample has exactly one label.
+        labelled: Whether the classes are labels that the samples carry.
+        multilabel: Whether a sample has any number of labels.
+        generates: Whether predictions are generated token by token.
+        roles: For tables: the field that each column role (text, text_b, label) fills. Empty: not from tables.
+        column_names: For tables: names by which the column of a role is recognised, where they are special.
+        has_separator: For tables: whether a cell may hold several values.
+        separator: For tables: what separates them by default.
+        endings: Endings of files that hold one sample each.
+        arrays, optional_arrays: Names of arrays that hold many samples.
+        task_settings: Default settings of tasks made from a user's files.
+        encoder_class: Turns samples into batches and logits into predictions.
+        auto_class: The class of transformers that loads a saved network.
+        models: Models built by name. Others are names on the Hugging Face hub or folders.
+        pretrained: The pre-trained model that needs no download.
+        model_options: The `ModelOptions` that apply.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    target: str = "label"
+    list_fields: tuple[str, ...] = ()
+    equal_lengths: tuple[str, str] | None = None
+    noun = "texts"
+    reads_text = True
+    one_label = True
+    labelled = True
+    multilabel = False
+    generates = False
+
+    roles: Mapping[str, str] = {}
+    column_names: Mapping[str, frozenset[str]] = {}
+    has_separator = False
+    separator: str | None = None
+    endings: tuple[str, ...] = ()
+    arrays: tuple[str, ...] = ()
+    optional_arrays: tuple[str, ...] = ()
+    task_settings: Mapping[str, Any] = {}
+
+    encoder_class: type[Encoder] = Encoder
+    auto_class: str
+    models: Mapping[str, ModelDefaults] = {}
+    pretrained: str
+    model_options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<kind {self.name}>"
+
+    # ------------------------------------------------------------ samples and labels
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """The fields that JSON can hold: all but images and sounds."""
+        return self.fields if self.reads_text else self.fields[1:]
+
+    def labels_of(self, sample: Sample) -> list[str]:
+        """The labels of a sample."""
+        value = sample[self.target]
+        return list(value) if self.target in self.list_fields else [value]
+
+    def collect_labels(
+        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
+    ) -> list[str]:
+        """The classes of a task, sorted."""
+        return sorted(
+            {label for split in (train, dev, test) for sample in split for label in self.labels_of(sample)}
+        )
+
+    def key(self, sample: Sample) -> Hashable:
+        """What identifies the input of a sample: the same key must not occur in two splits."""
+        value = sample[self.fields[0]]
+        return tuple(value) if isinstance(value, list) else value
+
+    def describe(
+        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
+    ) -> str:
+        """Tell a user how the columns of a table were understood."""
+        return f'kind {self.name}: column "{roles["label"]}" holds one of {n_labels} values'
+
+    # ------------------------------------------------------------ files with one or many samples
+
+    def read_file(self, path: Path, size: int | None = None) -> Sample:
+        """Read one sample without its label from a file with one of `endings`; ``size`` is for images."""
+        raise NotImplementedError
+
+    def file_notes(self, size: int | None) -> list[str]:
+        """What was done to the content of files."""
+        return []
+
+    def read_arrays(self, arrays: Mapping[str, Any], sample_rate: int, path: Path) -> list[Sample]:
+        """Check `arrays` and make samples of them, without labels; ``path`` is for error messages."""
+        raise NotImplementedError
+
+    def parse_inputs(
+        self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
+    ) -> list[Sample]:
+        """Make samples without labels of what a user passes to ``predict``."""
+        if seconds is not None:
+            raise UserError(f"{task} takes one text, not a pair")
+        return [{self.fields[0]: text} for text in inputs]
+
+    # ------------------------------------------------------------ losses and metrics
+
+    @property
+    def losses(self) -> list[str]:
+        """Names of the losses that fit."""
+        return [name for name in list_losses() if name.startswith("multilabel-") == self.multilabel]
+
+    def loss_name(self, family: str) -> str:
+        """The loss of a family that fits, such as "as-softmax" or "multilabel-as-softmax"."""
+        return f"multilabel-{family}" if self.multilabel else family
+
+    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Names of the metrics, the default one first."""
+        return ("accuracy", "macro_f1", "matthews")
+
+    def default_metric(self, labels: Sequence[str]) -> str:
+        """The metric that selects models where a task names none."""
+        return self.metrics(labels)[0]
+
+    def score(
+        self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
+    ) -> dict[str, float]:
+        """All `metrics` of the predictions."""
+        from sparring.lab.kinds import metrics
+
+        return metrics.label_metrics(self.targets(samples), predicted)
+
+    def targets(self, samples: Iterable[Sample]) -> list[Any]:
+        """What a model should predict for each sample."""
+        return [sample[self.target] for sample in samples]
+
+    # ------------------------------------------------------------ what a report shows
+
+    def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
+        """Pairs of true and predicted classes, for F1 by class. None stands for "no class"."""
+        yield sample[self.target], predicted
+
+    def mistakes(self, sample: Sample, predicted: Any) -> list[str]:
+        """Describe what is wrong in a prediction; empty if it is right."""
+        return [shorten(str(wrong)) for true, wrong in self.class_pairs(sample, predicted) if wrong != true]
+
+    def show(self, sample: Sample, index: int) -> tuple[str, str]:
+        """A sample and its target as short texts."""
+        return shorten(sample[self.fields[0]]), shorten(str(sample[self.target]))
+
+    def picture(self, sample: Sample) -> str | None:
+        """A sample as the address of an image for HTML; None for samples that are texts."""
+        return None
+
+    # ------------------------------------------------------------ models
+
+    def encoder(
+        self,
+        labels: Sequence[str],
+        processor: Any,
+        max_length: int | None = None,
+        *,
+        top_k: int | None = None,
+        max_target_length: int | None = None,
+    ) -> Encoder:
+        """The encoder of a task.
+
+        Args:
+            labels: The classes of the task.
+            processor: The tokenizer, image processor or feature extractor of the model.
+            max_length: Largest number of tokens of a text; default: what the tokenizer allows.
+            top_k: Multi-label: predict the k largest logits. None predicts every logit above 0.
+            max_target_length: Generation: largest number of tokens of a target.
+        """
+        return self.encoder_class(labels, processor, max_length, top_k, max_target_length)
+
+    def model_defaults(self, name: str) -> ModelDefaults:
+        """Training settings for a model by name."""
+        return self.models.get(name, ModelDefaults(epochs=5, lr=5e-5))
+
+    def build_model(
+        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions | None = None
+    ) -> Model:
+        """Build a network with a head for ``labels``, and its processor.
+
+        Args:
+            name: One of `models`, a name on the Hugging Face hub, or a folder.
+            train: Training samples. Models from scratch take their vocabulary or statistics from them.
+            labels: The classes.
+            options: What else was chosen.
+
+        Raises:
+            UserError: The name or an option does not fit, or the model cannot be loaded.
+        """
+        from sparring.lab.models.build import loading
+
+        options = options or ModelOptions()
+        self.check_model(name, options)
+        with loading(name, tuple(self.models), options.trust_remote_code):
+            return self._build(name, train, labels, options)
+
+    def _build(
+        self, name: str, train: Sequence[Sample], labels: Sequence[str], options: ModelOptions
+    ) -> Model:
+        raise NotImplementedError
+
+    def check_model(self, name: str, options: ModelOptions) -> None:
+        """Raise `UserError` for a model of another kind, or an option that does not apply."""
+        owners = [kind.name for kind in list_kinds() if name in kind.models]
+        if owners and self.name not in owners:
+            raise UserError(f"{name} is a model for {', '.join(owners)} tasks; this task's kind is {self}")
+        values = dataclasses.asdict(options)
+        del values["trust_remote_code"]
+        chosen = [option for option, value in values.items() if value not in (None, False)]
+        if unfit := ", ".join(option for option in chosen if option not in self.model_options):
+            fitting = ", ".join(self.model_options) or "none"
+            raise UserError(f"{unfit}: not for {self} tasks; leave it out (their options: {fitting})")
+        unfit = ", ".join(option for option in chosen if option in PRETRAINED_ONLY)
+        if unfit and self.model_defaults(name).from_scratch:
+            raise UserError(f"{unfit}: for pre-trained models only, and {name} is trained from scratch")
+
+    def load_model(self, folder: Path, *, trust_remote_code: bool = False) -> Model:
+        """Load what a run saved. Code in the folder runs only with ``trust_remote_code``."""
+        from sparring.lab.models import build
+
+        return build.load(folder, self.auto_class, self._load_processor, trust_remote_code)
+
+    def _load_processor(self, folder: Path, trust: bool) -> Any:
+        raise NotImplementedError
+
+    def limit_length(self, model: Model, max_length: int) -> int:
+        """Limit the length of inputs to what the model can read; return the limit."""
+        return max_length
+
+
+K = TypeVar("K", bound=type[Kind])
+_KINDS: dict[str, Kind] = {}
+
+
+def register_kind(cls: K) -> K:
+    """Class decorator: make a kind known by its name."""
+    _KINDS[cls.name] = cls()
+    return cls
+
+
+def get_kind(kind: Kind | str) -> Kind:
+    """The kind of a name; a `Kind` is returned as it is.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    if isinstance(kind, Kind):
+        return kind
+    if kind not in _KINDS:
+        raise ValueError(f'kind must be one of {", ".join(_KINDS)}, got "{kind}"')
+    return _KINDS[kind]
+
+
+def list_kinds() -> list[Kind]:
+    """All kinds, in the order they were registered."""
+    return list(_KINDS.values())
+
+
+def shorten(text: str) -> str:
+    """The text, cut to what a report shows."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"

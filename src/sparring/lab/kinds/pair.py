@@ -1,0 +1,49 @@
+"""Pairs of texts with one label each."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from sparring.lab.errors import UserError
+from sparring.lab.kinds.base import register_kind, shorten
+from sparring.lab.kinds.encoder import Sample
+from sparring.lab.kinds.text import TextEncoder, TextKind
+
+
+class PairEncoder(TextEncoder):
+    """Both texts in one sequence, separated as the tokenizer does."""
+
+    def tokenize(self, samples: Sequence[Sample]) -> Any:
+        texts = [sample["text"] for sample in samples]
+        seconds = [sample["text_b"] for sample in samples]
+        return self.tokenizer(texts, seconds, truncation=True, max_length=self.max_length)
+
+
+@register_kind
+class PairKind(TextKind):
+    """Two texts and one of several labels."""
+
+    name = "pair"
+    fields = ("text", "text_b", "label")
+    roles = {"text": "text", "text_b": "text_b", "label": "label"}
+    vocabulary_fields = ("text", "text_b")
+    encoder_class = PairEncoder
+
+    def key(self, sample: Sample) -> Hashable:
+        """A pair in reverse order is the same pair."""
+        return tuple(sorted((sample["text"], sample["text_b"])))
+
+    def describe(
+        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
+    ) -> str:
+        texts = f'columns "{roles["text"]}" and "{roles["text_b"]}"'
+        return f'kind pair: two texts, {texts}; column "{roles["label"]}" holds one of {n_labels} values'
+
+    def parse_inputs(
+        self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
+    ) -> list[Sample]:
+        if seconds is None:
+            raise UserError(f"{task} takes pairs of texts: give the second text with --pair")
+        return [{"text": text, "text_b": second} for text, second in zip(inputs, seconds, strict=True)]
+
+    def show(self, sample: Sample, index: int) -> tuple[str, str]:
+        return shorten(f"{sample['text']} | {sample['text_b']}"), shorten(str(sample["label"]))

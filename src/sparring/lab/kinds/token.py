@@ -1,0 +1,170 @@
+"""Texts with a tag for each token. Spelling shares the encoding: there, tokens are characters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparring.lab.errors import UserError
+from sparring.lab.kinds.base import register_kind, shorten
+from sparring.lab.kinds.encoder import IGNORE, Features, Sample
+from sparring.lab.kinds.text import TextEncoder, TextKind
+
+OUTSIDE = "O"  # the tag of tokens outside all spans
+
+
+def has_spans(labels: Sequence[str]) -> bool:
+    """Whether tags mark spans: O and B-, I-, E-, S- and so on.
+
+    >>> has_spans(["B-PER", "I-PER", "O"]), has_spans(["de", "fr"])
+    (True, False)
+    """
+    return any(label != OUTSIDE for label in labels) and all(
+        label == OUTSIDE or re.match(r"[BIESLU]-.", label) for label in labels
+    )
+
+
+class PerTokenEncoder(TextEncoder):
+    """One row of logits per word. The row stands at the first piece of the word; other pieces are ignored."""
+
+    def words(self, sample: Sample) -> Sequence[str]:
+        """The words of a sample, as the tokenizer gets them."""
+        raise NotImplementedError
+
+    def targets(self, sample: Sample) -> Sequence[str] | None:
+        """One label per word; None if the sample has no target."""
+        raise NotImplementedError
+
+    def tokenize(self, samples: Sequence[Sample]) -> Any:
+        words = [list(self.words(sample)) for sample in samples]
+        return self.tokenizer(words, is_split_into_words=True, truncation=True, max_length=self.max_length)
+
+    def encode_chunk(self, samples: Sequence[Sample]) -> list[Features]:
+        tokens = self.tokenize(samples)
+        features = self.inputs(tokens, len(samples))
+        for i, (sample, feature) in enumerate(zip(samples, features, strict=True)):
+            feature["positions"] = first_pieces(tokens.word_ids(i))
+            targets = self.targets(sample)
+            if targets is not None:
+                feature["labels"] = [IGNORE] * len(feature["input_ids"])
+                for word, position in feature["positions"].items():
+                    # a label that the training data does not have cannot be predicted
+                    feature["labels"][position] = self.index.get(targets[word], IGNORE)
+        return features
+
+    def collate_targets(self, targets: Sequence[Any], batch: Mapping[str, Tensor]) -> Tensor:
+        rows = torch.full(batch["input_ids"].shape, IGNORE)
+        left = self.tokenizer.padding_side == "left"
+        for row, labels in zip(rows, targets, strict=True):
+            start = len(row) - len(labels) if left else 0
+            row[start : start + len(labels)] = torch.tensor(labels)
+        return rows
+
+    def decode(
+        self, logits: Tensor, samples: Sequence[Sample], features: Sequence[Features]
+    ) -> Iterator[Any]:
+        left = self.tokenizer.padding_side == "left"
+        for row, sample, feature in zip(logits.argmax(-1).tolist(), samples, features, strict=True):
+            shift = len(row) - len(feature["input_ids"]) if left else 0
+            labels = {
+                word: self.labels[row[position + shift]] for word, position in feature["positions"].items()
+            }
+            yield self.prediction(sample, labels)
+
+    def prediction(self, sample: Sample, labels: Mapping[int, str]) -> Any:
+        """The prediction for a sample, from the labels by word; words that were cut off have none."""
+        raise NotImplementedError
+
+    def probabilities(self, logits: Tensor, n: int = 5) -> dict[str, Any]:
+        """None: a sample has many rows."""
+        return {}
+
+
+class TokenEncoder(PerTokenEncoder):
+    """One tag per token."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # a tokenizer of characters must see where words end
+        self.gap = " " if " " in self.tokenizer.tokenize("a b") else ""
+
+    def words(self, sample: Sample) -> Sequence[str]:
+        return [token + self.gap for token in sample["tokens"]]
+
+    def targets(self, sample: Sample) -> Sequence[str] | None:
+        return sample.get("tags")
+
+    def prediction(self, sample: Sample, labels: Mapping[int, str]) -> Any:
+        return [labels.get(word, OUTSIDE) for word in range(len(sample["tokens"]))]
+
+
+def first_pieces(words: Sequence[int | None]) -> dict[int, int]:
+    """The position of the first piece of each word."""
+    return {word: position for position, word in reversed(list(enumerate(words))) if word is not None}
+
+
+@register_kind
+class TokenKind(TextKind):
+    """A list of tokens and one tag for each."""
+
+    name = "token"
+    fields = ("tokens", "tags")
+    target = "tags"
+    list_fields = ("tokens", "tags")
+    equal_lengths = ("tokens", "tags")
+    one_label = False
+    roles = {"text": "tokens", "label": "tags"}
+    column_names = {
+        "text": frozenset({"tokens", "words"}),
+        "label": frozenset({"tags", "nertags", "postags", "chunktags", "labels"}),
+    }
+    has_separator = True
+    separator = " "
+    words = True
+    encoder_class = TokenEncoder
+    auto_class = "AutoModelForTokenClassification"
+    model_options = ("layers", "freeze_embeddings")
+
+    def texts(self, train: Sequence[Sample]) -> list[str]:
+        return [" ".join(sample["tokens"]) for sample in train]
+
+    def describe(
+        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
+    ) -> str:
+        each = f'for each token of column "{roles["text"]}"'
+        return f'kind token: column "{roles["label"]}" has one of {n_labels} tags {each}'
+
+    def parse_inputs(
+        self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
+    ) -> list[Sample]:
+        if seconds is not None:
+            raise UserError(f"{task} takes one text, not a pair")
+        return [{"tokens": text.split()} for text in inputs]
+
+    def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        return ("f1", "precision", "recall", "accuracy") if has_spans(labels) else ("accuracy", "macro_f1")
+
+    def score(
+        self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
+    ) -> dict[str, float]:
+        from sparring.lab.kinds import metrics
+
+        if has_spans(labels):
+            return metrics.span_metrics(self.targets(samples), predicted)
+        return metrics.tag_metrics(self.targets(samples), predicted, labels)
+
+    def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
+        yield from zip(sample["tags"], predicted, strict=False)
+
+    def mistakes(self, sample: Sample, predicted: Any) -> list[str]:
+        rows = zip(sample["tokens"], sample["tags"], predicted, strict=False)
+        return [f"{token}: {tag} → {wrong}" for token, tag, wrong in rows if wrong != tag]
+
+    def show(self, sample: Sample, index: int) -> tuple[str, str]:
+        pairs = zip(sample["tokens"], sample["tags"], strict=True)
+        tagged = [f"{token}/{tag}" for token, tag in pairs if tag != OUTSIDE]
+        return shorten(" ".join(sample["tokens"])), shorten(" ".join(tagged))
