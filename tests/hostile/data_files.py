@@ -1,7 +1,5 @@
 """Small valid data files of every format that the lab reads, for the tests that damage them."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

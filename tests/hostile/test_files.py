@@ -1,9 +1,7 @@
-"""Damaged and hostile data files: every reader ends in samples or in a `UserError`, and nothing in a file is executed.
+"""Damaged and hostile data files: every reader returns samples or raises a `UserError`.
 
 The fuzzers are deterministic. ``SPARRING_HOSTILE=10`` makes ten times as many mutations.
 """
-
-from __future__ import annotations
 
 import contextlib
 import gzip
@@ -58,23 +56,9 @@ ODD = [
         b'"',
         b"'",
         b",",
-        b"\t",
-        b"{",
-        b"[",
     ),
-    *(
-        b"[" * 5000,
-        b"9" * 5000,
-        b"1e999",
-        b"-1",
-        b"NaN",
-        b"Infinity",
-        b"null",
-        b"true",
-        b"\x80\x05.",
-        b"\xff" * 8,
-        b"\x7f" * 4,
-    ),
+    *(b"\t", b"{", b"[", b"[" * 5000, b"9" * 5000, b"1e999", b"-1", b"NaN", b"Infinity", b"null", b"true"),
+    *(b"\x80\x05.", b"\xff" * 8, b"\x7f" * 4),
 ]
 
 
@@ -102,7 +86,7 @@ N_MUTATIONS = 80 * FACTOR
 
 
 def mutated(raw: bytes, chance: random.Random) -> bytes:
-    """One to three damages: bits flipped, a part cut out or repeated, the end cut off, something odd put in."""
+    """One to three times: flip a bit, cut out or repeat a part, cut off the end, insert something odd."""
     content = bytearray(raw)
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(content) + 1)
@@ -164,19 +148,20 @@ def test_a_damaged_file_gives_samples_or_a_user_error(form: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (r'{"text": "a \ud800 b", "label": "up"}', ["a.jsonl:41", "half of a surrogate pair", "column 13"]),
-        (r'{"text": "a \udfff\ud800", "label": "up"}', ["a.jsonl:41", r"\udfff is half"]),
-        (r'{"text": "a", "label": "up", "\udfff": 1}', ["a.jsonl:41", "half of a surrogate pair"]),
-        ('{"text": ' + "[" * 100_000, ["a.jsonl:41", "nested too deeply"]),
-        ('{"text": ' + "[" * 500 + "]" * 500 + ', "label": "up"}', ["a.jsonl:41", "nested too deeply"]),
-        ('{"text": "a", "label": ' + "9" * 5000 + "}", ["a.jsonl:41", "an integer with too many digits", "column 24"]),
-        ('{"text": "' + "x" * (MAX_TEXT + 1) + '", "label": "up"}', ["a.jsonl:41: text", "10,000,001 characters"]),
+        (r'{"text": "a \ud800 b", "label": "up"}', ["half of a surrogate pair", "column 13"]),
+        (r'{"text": "a \udfff\ud800", "label": "up"}', [r"\udfff is half"]),
+        (r'{"text": "a", "label": "up", "\udfff": 1}', ["half of a surrogate pair"]),
+        ('{"text": ' + "[" * 100_000, ["nested too deeply"]),
+        ('{"text": ' + "[" * 500 + "]" * 500 + ', "label": "up"}', ["nested too deeply"]),
+        ('{"text": "a", "label": ' + "9" * 5000 + "}", ["an integer with too many digits", "column 24"]),
+        ('{"text": "' + "x" * (MAX_TEXT + 1) + '", "label": "up"}', [": text", "10,000,001 characters"]),
     ],
-)  # fmt: skip
+    ids=["low half", "high half", "half in a name", "open lists", "deep lists", "digits", "length"],
+)
 def test_json_that_python_cannot_hold(line: str, words: list[str], tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines() + b"\n" + line.encode())
-    refused(lambda: own(path), *words)
+    refused(lambda: own(path), "a.jsonl:41", *words)
 
 
 def test_json_that_is_good() -> None:

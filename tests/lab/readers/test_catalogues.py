@@ -56,7 +56,7 @@ def test_spellings_know_all_their_languages_and_msgids() -> None:
 
 
 def test_an_english_name_is_nobodys_own() -> None:
-    """Italian "Perù" is Italian; "Gana" is Ghana in Turkish, but also an English name of a language, which others leave as it is."""
+    """Italian "Perù" is Italian; "Gana" is Ghana in Turkish, but also the English name of a language."""
     texts = {spelling.text for spelling in spellings()}
     assert "Perù" in texts
     assert "Gana" not in texts

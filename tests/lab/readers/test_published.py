@@ -35,7 +35,7 @@ HUB = Hub("some/set", {})
 
 def test_jsonl_comes_first_then_the_publishers_files_then_the_hub(tmp_path: Path) -> None:
     def source() -> tuple[str, str]:
-        data = load_published(Where(tmp_path), MULTI_CLASS, ["one", "two"], theirs, HUB)
+        data = load_published(Where(tmp_path), MULTI_CLASS, {"one": "", "two": ""}, theirs, HUB)
         return data.train[0]["text"], data.source
 
     (tmp_path / "one").mkdir()
@@ -52,9 +52,7 @@ def test_a_stand_in_says_so_and_the_set_itself_does_not(tmp_path: Path) -> None:
     write(tmp_path / "small", OURS)
 
     def notes() -> tuple[str, ...]:
-        return load_published(
-            Where(tmp_path), MULTI_CLASS, ["full", "small"], theirs, stand_ins={"small": "a part"}
-        ).notes
+        return load_published(Where(tmp_path), MULTI_CLASS, {"full": "", "small": "a part"}, theirs).notes
 
     assert notes() == ("small: a part",)
     write(tmp_path / "full", OURS)
@@ -66,7 +64,7 @@ def test_notes_of_a_loader_are_kept(tmp_path: Path) -> None:
     data = load_published(
         Where(tmp_path),
         MULTI_CLASS,
-        ["one"],
+        {"one": ""},
         lambda _: NotedSplits({"train": samples(*"abcd")}, ("two left out",)),
     )
     assert data.notes == (
@@ -78,7 +76,7 @@ def test_notes_of_a_loader_are_kept(tmp_path: Path) -> None:
 
 def test_missing_data_says_where_it_was_looked_for_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
-        load_published(Where(tmp_path, hub=False), get_kind("pair"), ["one", "two"], theirs, HUB)
+        load_published(Where(tmp_path, hub=False), get_kind("pair"), {"one": "", "two": ""}, theirs, HUB)
     assert str(error.value) == (
         f"one: no data found (looked in: {tmp_path / 'one'} or {tmp_path / 'two'}); put its files there, "
         "or train.jsonl, dev.jsonl and test.jsonl with pair samples, or let it be read from the hub"

@@ -50,32 +50,29 @@ def register_published(
     kind: str,
     original: Original,
     hub: HubSource | None = None,
-    aliases: Sequence[str] = (),
+    aliases: Mapping[str, str] | None = None,
     folders: Sequence[str] = (),
-    stand_ins: Mapping[str, str] | None = None,
     finish: Callable[[Data], Data] = lambda data: data,
     **facts: Any,
 ) -> None:
     """List a data set that is read from files or from the hub.
 
     Args:
-        name: Name of the task, and of the folder that its files are looked for in.
+        name: Name of the task and of its folder.
         kind: Kind of its samples.
-        original: Reads the publisher's files in a folder; returns None where there are none.
+        original: Reads the publisher's files in a folder; returns None if there are none.
         hub: The data set on the Hugging Face hub.
-        aliases: Further names of the task and of its folder.
-        folders: Further folders, relative to the folder of all data sets.
-        stand_ins: For a folder that holds another version of the data set: how that version differs.
+        aliases: Further names of the task and its folder, each with the difference of the data there, or "".
+        folders: Further folders that may hold it.
         finish: Called with the loaded data.
         facts: Further fields of `Task`.
     """
+    differences = {name: "", **(aliases or {}), **dict.fromkeys(folders, "")}
 
     def load(where: Where) -> Data:
-        return finish(
-            load_published(where, get_kind(kind), (name, *aliases, *folders), original, hub, stand_ins)
-        )
+        return finish(load_published(where, get_kind(kind), differences, original, hub))
 
-    register(name, kind=kind, load=load, aliases=tuple(aliases), **facts)
+    register(name, kind=kind, load=load, aliases=tuple(aliases or ()), **facts)
 
 
 @cache

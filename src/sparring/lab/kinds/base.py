@@ -36,6 +36,7 @@ class Kind:
         generates: Whether predictions are generated token by token.
         roles: For tables: the field that each column role (text, text_b, label) fills. Empty: not from tables.
         column_names: For tables: names by which the column of a role is recognised, where they are special.
+        text_pairs: For tables: names of the columns of two texts.
         has_separator: For tables: whether a cell may hold several values.
         separator: For tables: what separates them by default.
         endings: Endings of files that hold one sample each.
@@ -62,6 +63,7 @@ class Kind:
 
     roles: Mapping[str, str] = {}
     column_names: Mapping[str, frozenset[str]] = {}
+    text_pairs: tuple[tuple[str, str], ...] = ()
     has_separator = False
     separator: str | None = None
     endings: tuple[str, ...] = ()
@@ -105,6 +107,10 @@ class Kind:
         """What identifies the input of a sample: the same key must not occur in two splits."""
         value = sample[self.fields[0]]
         return tuple(value) if isinstance(value, list) else value
+
+    def recognises(self, columns: Any) -> bool:
+        """Whether the columns of a table, a `ColumnMatcher`, show that its rows are of this kind."""
+        return False
 
     def describe(
         self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str

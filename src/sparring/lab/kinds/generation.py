@@ -139,6 +139,11 @@ class GenerationKind(TextKind):
         """None: the classes are the tokenizer's."""
         return []
 
+    def recognises(self, columns: Any) -> bool:
+        """Targets differ: labels would recur."""
+        names = columns.source_and_target()
+        return names is not None and 2 * columns.n_values(names[1]) > len(columns.table.rows)
+
     def describe(
         self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
     ) -> str:

@@ -132,6 +132,17 @@ class TokenKind(TextKind):
     def texts(self, train: Sequence[Sample]) -> list[str]:
         return [" ".join(sample["tokens"]) for sample in train]
 
+    def recognises(self, columns: Any) -> bool:
+        text, label = columns.roles.get("text"), columns.roles.get("label")
+        if text is not None:
+            return bool(columns.holds_lists(text))
+        if not columns.find(*self.column_names["text"]):
+            return False
+        tags = self.column_names["label"]
+        if label is None:
+            return bool(columns.find(*tags))
+        return bool(columns.is_named(label, tags) or columns.holds_lists(label))
+
     def describe(
         self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
     ) -> str:

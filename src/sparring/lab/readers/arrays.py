@@ -46,7 +46,7 @@ def kind_of(folder: Path) -> Kind | None:
     """The kind of the arrays in a folder or of the files below it; None if there are neither."""
     if (folder / "train.npz").is_file():
         return kind_of_npz(folder / "train.npz")
-    kinds = {ending: kind for kind in list_kinds() for ending in kind.endings}
+    kinds = {ending: candidate for candidate in list_kinds() for ending in candidate.endings}
     return next((kinds[path.suffix.lower()] for path in _files(folder) if path.suffix.lower() in kinds), None)
 
 

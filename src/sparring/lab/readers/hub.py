@@ -19,23 +19,16 @@ PARQUET = (
 
 @dataclass(frozen=True)
 class HubSource:
-    """A data set on the hub, and how its rows become samples.
-
-    Args:
-        name: Its name on the hub.
-        fields: Column of each field of a sample.
-        config: Configuration of the data set.
-        revision: Git revision.
-        classes: Column with numbers of classes; samples get the names. Rows without a label are left out.
-        convert: Function applied to the values of a field.
-    """
+    """A data set on the hub, and how its rows become samples."""
 
     name: str
-    fields: Mapping[str, str]
+    fields: Mapping[str, str]  # field of a sample -> column
     config: str | None = None
     revision: str | None = None
-    classes: str | None = None
-    convert: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    classes: str | None = (
+        None  # column with numbers of classes, which become names; rows with -1 are left out
+    )
+    convert: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)  # by field
 
     def read(self) -> Splits:
         """All splits; one without any labelled row is left out."""
@@ -43,10 +36,8 @@ class HubSource:
         for split, rows in load_hub(self.name, self.config, self.revision).items():
             if self.classes is not None:
                 if class_names(rows, self.classes) is None:
-                    raise DataError(
-                        f'{self.name}, {split}: expected class names with the column "{self.classes}", '
-                        "the hub has none; the data set has changed"
-                    )
+                    expected = f'class names with the column "{self.classes}"'
+                    raise DataError(f"{self.name}, {split}: expected {expected}, the hub has none")
                 rows = [row for row in name_classes(rows, [self.classes]) if row[self.classes] is not None]
             if samples := [self._sample(row) for row in rows]:
                 splits[split] = samples

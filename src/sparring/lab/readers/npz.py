@@ -1,8 +1,8 @@
 """Read arrays in ``.npz`` files, which are checked before a model is trained on them.
 
-train.npz, dev.npz, test.npz   ``images`` (N, H, W) or (N, H, W, C) and ``labels``; or ``audio``, all clips in one
-                               row, ``offsets`` (N + 1) and ``labels``; optional ``names`` of the clips
-meta.json                      ``label_names`` (or ``labels``) if labels are numbers, ``sample_rate`` of sounds
+train.npz, dev.npz, test.npz  ``images`` (N, H, W) or (N, H, W, C) and ``labels``; or ``audio``, all clips in
+                              one row, ``offsets`` (N + 1) and ``labels``; optional ``names`` of the clips
+meta.json                     ``label_names`` (or ``labels``) if labels are numbers, ``sample_rate`` of sounds
 """
 
 import zipfile
@@ -28,7 +28,8 @@ class Meta:
 def kind_of_npz(path: Path) -> Kind | None:
     """The kind whose first array is in the file."""
     names = _array_names(path)
-    return next((kind for kind in list_kinds() if kind.arrays and kind.arrays[0] in names), None)
+    candidates = (candidate for candidate in list_kinds() if candidate.arrays)
+    return next((candidate for candidate in candidates if candidate.arrays[0] in names), None)
 
 
 def read_npz(folder: Path, kind: Kind | str) -> NotedSplits:

@@ -24,26 +24,22 @@ class NotedSplits(NamedTuple):
     notes: tuple[str, ...]
 
 
-Original = Callable[
-    [Path], Splits | NotedSplits | None
-]  # reads the publisher's files in a folder, if it has any
+Original = Callable[[Path], Splits | NotedSplits | None]  # reads the publisher's files in a folder, if any
 
 
 def load_published(
-    where: Where,
-    kind: Kind,
-    folders: Sequence[str],
-    original: Original,
-    hub: HubSource | None = None,
-    stand_ins: Mapping[str, str] | None = None,
+    where: Where, kind: Kind, folders: Mapping[str, str], original: Original, hub: HubSource | None = None
 ) -> Data:
-    """Load a data set from the first of its folders that has files, else from the hub."""
-    paths = [] if where.data_dir is None else [where.data_dir / name for name in folders]
-    for path in paths:
+    """Load a data set from the first of its folders that has files, else from the hub.
+
+    The values of ``folders`` tell how the data in a folder differs from the published data.
+    """
+    paths = {} if where.data_dir is None else {where.data_dir / name: note for name, note in folders.items()}
+    for path, difference in paths.items():
         result = jsonl_splits(path, kind) or (original(path) if path.is_dir() else None)
         if result:
             splits, notes = result if isinstance(result, NotedSplits) else (result, ())
-            if difference := (stand_ins or {}).get(path.name):
+            if difference:
                 notes = (f"{path.name}: {difference}", *notes)
             return complete(kind, splits, str(path), notes)
     searched = " or ".join(map(str, paths)) or "no folder was given"
@@ -52,7 +48,7 @@ def load_published(
     advice = f"put its files there, or {files}" if paths else "use --data-dir or SPARRING_DATA"
     if hub is None or not where.hub:
         advice += "" if hub is None else ", or let it be read from the hub"
-        raise MissingDataError(f"{folders[0]}: no data found (looked in: {searched}); {advice}")
+        raise MissingDataError(f"{next(iter(folders))}: no data found (looked in: {searched}); {advice}")
     try:
         splits = hub.read()
     except DataError as error:
@@ -78,19 +74,15 @@ def read_splits(
 
 def jsonl_splits(folder: Path, kind: Kind) -> Splits | None:
     """Read the JSONL form. None if there is no training file."""
-    return read_splits(
-        folder, {split: [f"{split}.jsonl"] for split in SPLITS}, partial(read_samples, kind=kind)
-    )
+    names = {split: [f"{split}.jsonl"] for split in SPLITS}
+    return read_splits(folder, names, partial(read_samples, kind=kind))
 
 
 def aligned_splits(folder: Path, file_names: Mapping[str, Mapping[str, str]]) -> NotedSplits | None:
     """Read pairs of files with a source and its target on the same line. None if there is no training file.
 
-    Pairs in which the source or the target is empty are left out.
-
-    Args:
-        folder: Folder of the files.
-        file_names: For each split, the possible names of source files with the names of their target files.
+    ``file_names`` has possible source files for each split, with their target files. Pairs with an empty line
+    are left out.
     """
     splits: Splits = {}
     n_empty = 0
@@ -102,21 +94,17 @@ def aligned_splits(folder: Path, file_names: Mapping[str, Mapping[str, str]]) ->
             n_empty += len(samples) - len(splits[split])
     if "train" not in splits:
         return None
-    return NotedSplits(splits, (f"{n_empty} pairs left out: an empty line on one side",) if n_empty else ())
+    return NotedSplits(splits, left_out(n_empty, "pairs", "an empty line on one side"))
 
 
 def _read_aligned(folder: Path, source_name: str, target_name: str) -> list[Sample]:
     source, target = find_file(folder, source_name), find_file(folder, target_name)
     if source is None or target is None:
-        raise DataError(
-            f"{folder}: expected {source_name} and {target_name}, of equal length; {target_name} is missing"
-        )
+        raise DataError(f"{folder}: expected {source_name} and {target_name}; {target_name} is missing")
     sources, targets = _stripped_lines(source), _stripped_lines(target)
     if len(sources) != len(targets):
-        raise DataError(
-            f"{source} has {len(sources)} lines and {target} {len(targets)}: "
-            "expected as many, a source and its target on each"
-        )
+        lengths = f"{source} has {len(sources)} lines and {target} {len(targets)}"
+        raise DataError(f"{lengths}: expected as many, a source and its target on each")
     return [{"source": text, "target": other} for text, other in zip(sources, targets, strict=True)]
 
 
@@ -124,6 +112,11 @@ def _stripped_lines(path: Path) -> list[str]:
     """Without an empty last line, which is the end of the file."""
     lines = [line.strip() for _, line in read_lines(path)]
     return lines[:-1] if lines and not lines[-1] else lines
+
+
+def left_out(count: int, what: str, reason: str) -> tuple[str, ...]:
+    """A note on what was left out, if anything was."""
+    return (f"{count} {what} left out: {reason}",) if count else ()
 
 
 def complete(kind: Kind, splits: Splits, source: str, notes: tuple[str, ...] = ()) -> Data:

@@ -33,8 +33,7 @@ register_published(
     home="https://huggingface.co/datasets/coastalcph/lex_glue",
     sizes=(55000, 5000, 5000),
     max_length=512,
-    aliases=["eurlex_small"],
-    stand_ins={"eurlex_small": "a selection of 1,100 acts with 127 EuroVoc descriptors, not LexGLUE's"},
+    aliases={"eurlex_small": "a selection of 1,100 acts with 127 EuroVoc descriptors, not LexGLUE's"},
     original=original,
     hub=HubSource(
         "coastalcph/lex_glue", {"text": "text", "labels": "labels"}, config="eurlex", classes="labels"

@@ -118,7 +118,7 @@ for _task in TASKS:
         metric=_task.metric,
         home="https://gluebenchmark.com",
         sizes=_task.sizes,
-        aliases=[f"glue_{_task.name}"],
+        aliases={f"glue_{_task.name}": ""},
         folders=[_task.folder, f"glue_data/{_task.folder}"],
         original=_task.read,
         hub=_task.hub(),

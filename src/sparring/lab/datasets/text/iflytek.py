@@ -34,8 +34,7 @@ register_published(
     home="https://github.com/CLUEbenchmark/CLUE",
     sizes=(12133, 2599, 2600),
     max_length=256,
-    aliases=["iflytek_fewclue"],
-    stand_ins={"iflytek_fewclue": "the labelled lines of FewCLUE, 3,707 for training"},
+    aliases={"iflytek_fewclue": "the labelled lines of FewCLUE, 3,707 for training"},
     original=original,
     # the hub has numbers in place of the names of the classes
     hub=HubSource("clue/clue", {"text": "sentence", "label": "label"}, config="iflytek", classes="label"),

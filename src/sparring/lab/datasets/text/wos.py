@@ -56,7 +56,6 @@ register_published(
     sizes=(30070, 7518, 9397),
     top_k=2,
     max_length=360,
-    aliases=["wos46985", "wos_1k"],
-    stand_ins={"wos_1k": "1,000 of the 46,985 abstracts"},
+    aliases={"wos46985": "", "wos_1k": "1,000 of the 46,985 abstracts"},
     original=original,
 )

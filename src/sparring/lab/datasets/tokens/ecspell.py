@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sparring.lab.datasets import register_published
 from sparring.lab.readers.files import match_lines
-from sparring.lab.readers.published import NotedSplits
+from sparring.lab.readers.published import NotedSplits, left_out
 
 
 def original(folder: Path) -> NotedSplits | None:
@@ -20,13 +20,13 @@ def original(folder: Path) -> NotedSplits | None:
     tested = {target for _, target in pairs["test"]}
     new = {pair: None for pair in pairs["train"] if pair[1] not in tested}
     n_known = len(pairs["train"]) - len(new)
-    counts = {
-        f"{n_uneven} sentences left out: source and target differ in length": n_uneven,
-        f"{n_known} training sentences left out: repeated, or also in the test files": n_known,
-    }
+    notes = (
+        *left_out(n_uneven, "sentences", "source and target differ in length"),
+        *left_out(n_known, "training sentences", "repeated, or also in the test files"),
+    )
     pairs["train"] = list(new)
     splits = {split: [{"source": s, "target": t} for s, t in pairs[split]] for split in lines if lines[split]}
-    return NotedSplits(splits, tuple(note for note, count in counts.items() if count))
+    return NotedSplits(splits, notes)
 
 
 def _read(paths: list[Path]) -> list[tuple[str, str]]:

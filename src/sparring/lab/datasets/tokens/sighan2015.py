@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sparring.lab.datasets import register_published
 from sparring.lab.readers.files import match_lines
 from sparring.lab.readers.markup import blocks, element
-from sparring.lab.readers.published import NotedSplits, split_off
+from sparring.lab.readers.published import NotedSplits, left_out, split_off
 from sparring.lab.task import Data, DataError, Sample
 
 TRAINING = ("*.sgml", "*.xml", "*SampleSet*.txt")  # SIGHAN 2014, 2015 and Wang271K; SIGHAN 2013 has the third
@@ -42,19 +42,14 @@ def original(folder: Path) -> NotedSplits | None:
     if not paths:
         return None
     pairs = [pair for path in sorted(paths) for pair in _training_pairs(path)]
-    train: list[Sample] = [
-        {"source": source, "target": target} for source, target in pairs if target is not None
-    ]
+    train: list[Sample] = [{"source": source, "target": target} for source, target in pairs if target]
     splits = {"train": train}
     inputs = sorted(folder.rglob("*TestInput.txt"), key=lambda path: ("15" in path.name, path.name))
     if inputs:
         truth = inputs[-1].with_name(inputs[-1].name.replace("Input", "Truth"))
         splits["test"] = _read_test(inputs[-1], truth)
-    n_misfits = len(pairs) - len(train)
-    note = (
-        f"{n_misfits} training sentences left out: a correction changes their length or does not fit the text"
-    )
-    return NotedSplits(splits, (note,) if n_misfits else ())
+    reason = "a correction changes their length or does not fit the text"
+    return NotedSplits(splits, left_out(len(pairs) - len(train), "training sentences", reason))
 
 
 def _training_pairs(path: Path) -> list[tuple[str, str | None]]:
