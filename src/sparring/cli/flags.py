@@ -84,7 +84,7 @@ def add_fields(parser: argparse.ArgumentParser, without: Collection[str] = ()) -
         else:
             shown = "" if field.default is None else f" (default: {field.default})"
             words = field.metadata["choices"]
-            kinds = [kind.upper() for kind in TYPES[name] if kind != "str" or not words]
+            kinds = [word.upper() for word in TYPES[name] if word != "str" or not words]
             metavar = "|".join([*kinds, *(words or ())])
             groups[group].add_argument(
                 flag, metavar=metavar, default=None, help=about.replace("%", "%%") + shown

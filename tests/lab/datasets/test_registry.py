@@ -16,14 +16,17 @@ from tests.lab.data import REAL
 
 EMBEDDED = ("languages", "languages-multilabel", "code-switch")
 FRESH = """
-import hashlib, json, sys
+import contextlib, hashlib, io, json, sys
+from sparring.cli import main
 from sparring.lab.datasets import Where, get_task, list_tasks
 
 prefix = "sparring.lab.datasets."
 def imported():
     return sorted(name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix))
 
-result = {"package": imported()}
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["losses"])
+result = {"losses": imported()}
 for name in ("sst5", "code-switch"):
     get_task(name)
     result[name] = imported()
@@ -48,7 +51,7 @@ def fresh() -> dict[str, Any]:
 
 
 def test_a_data_set_is_imported_when_it_is_asked_for(fresh: dict[str, Any]) -> None:
-    assert fresh["package"] == []
+    assert fresh["losses"] == []
     assert fresh["sst5"] == ["text", "text.sst5"]
     assert fresh["code-switch"] == ["text", "text.languages", "text.sst5", "tokens", "tokens.code_switch"]
     files = Path(datasets.__path__[0]).glob("*/[a-z]*.py")

@@ -5,10 +5,9 @@ guess is reported. Between equally good columns nothing is guessed: an error ask
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from sparring.lab.kinds import Kind, get_kind, list_kinds
@@ -135,13 +134,14 @@ class ColumnMatcher:
     def __init__(self, table: RawTable) -> None:
         self.table = table
         self.roles: dict[str, str] = {}  # the columns that were found, by role: text, text_b, label
+        self._columns: dict[str, list[str]] = defaultdict(list)  # by normalized name
+        for column in table.columns:
+            self._columns[normalized(column)].append(column)
 
     def find(self, *names: str) -> list[str]:
         """The columns without a role that have one of these names."""
-        taken = self.roles.values()
-        return [
-            column for column in self.table.columns if column not in taken and normalized(column) in names
-        ]
+        columns = [column for name in names for column in self._columns.get(name, ())]
+        return [column for column in columns if column not in self.roles.values()]
 
     def values(self, column: str) -> list[Any]:
         """All values of a column that are not empty."""
@@ -252,8 +252,8 @@ class ColumnMatcher:
         return _find_separator(self.values(column)) if normalized(column) in PLURALS else None
 
     def _remaining(self) -> list[str]:
-        taken = {*self.roles.values()}
-        return [c for c in self.table.columns if c not in taken and normalized(c) not in IDS]
+        taken = {*self.roles.values(), *self.find(*IDS)}
+        return [column for column in self.table.columns if column not in taken]
 
     def _check_header(self, names: Collection[str], label: str | None = None) -> None:
         """Refuse names of columns that look like a row."""
@@ -270,7 +270,6 @@ class ColumnMatcher:
         return DataError(f"{self.table.name}: cannot tell which column holds {what}; {columns}; use {flags}")
 
 
-@lru_cache(maxsize=2**17)  # called for every column and role, and a file may have a hundred thousand columns
 def normalized(name: str) -> str:
     """
     >>> normalized("Text_A"), normalized("ner tags")
