@@ -37,16 +37,12 @@ def entries() -> Mapping[tuple[str, str], Mapping[str, str]]:
     try:
         import pycountry
     except ImportError:
-        raise UserError(
-            "this task's names come with pycountry, which is not installed: pip install 'sparring[lab]'"
-        ) from None
+        raise UserError("these names come with pycountry: pip install 'sparring[lab]'") from None
     folder = Path(pycountry.LOCALES_DIR)
     files = sorted(folder.glob("*/LC_MESSAGES/*.mo"))
     if not files:
-        raise DataError(
-            f"{folder}: expected <language>/LC_MESSAGES/*.mo, found none; "
-            "reinstall it: pip install --force-reinstall pycountry"
-        )
+        advice = "pip install --force-reinstall pycountry"
+        raise DataError(f"{folder}: expected <language>/LC_MESSAGES/*.mo, found none; {advice}")
     translations: dict[tuple[str, str], dict[str, str]] = {}
     for path in files:
         language = path.parent.parent.name
@@ -61,10 +57,8 @@ def _read_catalogue(path: Path) -> dict[str, str]:
     """{msgid: translation} of a .mo file, without the header, which translates the empty string."""
     with path.open("rb") as file:  # gettext has no public way to list its entries
         catalogue: dict[Any, str] = vars(gettext.GNUTranslations(file))["_catalog"]
-    texts = {
-        _clean(key): _clean(text) for key, text in catalogue.items() if isinstance(key, str)
-    }  # no plurals
-    return {msgid: text for msgid, text in texts.items() if msgid}
+    names = [key for key in catalogue if isinstance(key, str) and key.strip()]  # plurals have tuples
+    return {_clean(name): _clean(catalogue[name]) for name in names}
 
 
 def _clean(text: str) -> str:

@@ -192,9 +192,8 @@ class ColumnMatcher:
         candidates = [self.find(first) + self.find(second) for first, second in pairs]
         candidates = [columns for columns in candidates if len(columns) == 2] if len(missing) == 2 else []
         if not candidates:
-            label = (
-                [self.roles["label"]] if "label" in self.roles else self.find("label") or self.find(*LABELS)
-            )
+            known = [self.roles["label"]] if "label" in self.roles else []
+            label = known or self.find("label") or self.find(*LABELS)
             columns = [column for column in self._remaining() if column not in label]
             candidates = [columns] if len(label) == 1 and len(columns) == len(missing) else []
         if len(candidates) != 1:
@@ -259,10 +258,9 @@ class ColumnMatcher:
         """Refuse names of columns that look like a row."""
         like_data = any(re.fullmatch(r"[-+]?[\d.]+", name) or len(name.split()) > 5 for name in names)
         if like_data or (label is not None and label in map(str, self.values(label))):
-            raise DataError(
-                f"{self.table.name}: the first line must name the columns, as in text,label; "
-                f"it looks like a row: {_listed(self.table.columns)}"
-            )
+            expected = "the first line must name the columns, as in text,label"
+            listed = _listed(self.table.columns)
+            raise DataError(f"{self.table.name}: {expected}; it looks like a row: {listed}")
 
     def _ambiguous(self, what: str, *roles: str) -> DataError:
         flags = " and ".join(FLAGS[role] for role in roles)

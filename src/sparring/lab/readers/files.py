@@ -219,9 +219,8 @@ def check_sample(kind: Kind | str, row: Row, place: str) -> Sample:
             f"{place}: a {kind} sample needs {', '.join(kind.fields)}; "
             f"{', '.join(missing)} missing, got {some(row, 20)}"
         )
-    sample = {
-        name: _check_value(row[name], name in kind.list_fields, f"{place}: {name}") for name in kind.fields
-    }
+    lists = kind.list_fields
+    sample = {name: _check_value(row[name], name in lists, f"{place}: {name}") for name in kind.fields}
     if kind.equal_lengths is not None:
         lengths = [len(sample[name]) for name in kind.equal_lengths]
         if lengths[0] != lengths[1]:
@@ -280,6 +279,5 @@ def _parse_python(text: str) -> Any:
 
 def is_written_list(value: Any) -> bool:
     """Whether a cell holds a list as text."""
-    return (
-        isinstance(value, str) and value.strip().startswith("[") and as_list(value, None) != [value.strip()]
-    )
+    text = value.strip() if isinstance(value, str) else ""
+    return text.startswith("[") and as_list(text, None) != [text]

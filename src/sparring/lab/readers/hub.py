@@ -12,9 +12,7 @@ SPLIT_NAMES = {
     "dev": ("validation", "validation_matched", "dev", "valid", "val", "eval"),
     "test": ("test",),
 }
-PARQUET = (
-    "refs/convert/parquet"  # the hub's conversion of sets that need a script, which datasets does not run
-)
+PARQUET = "refs/convert/parquet"  # the hub's conversion of sets whose script datasets does not run
 
 
 @dataclass(frozen=True)
@@ -25,9 +23,7 @@ class HubSource:
     fields: Mapping[str, str]  # field of a sample -> column
     config: str | None = None
     revision: str | None = None
-    classes: str | None = (
-        None  # column with numbers of classes, which become names; rows with -1 are left out
-    )
+    classes: str | None = None  # column of class numbers, which become names; rows with -1 are left out
     convert: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)  # by field
 
     def read(self) -> Splits:
@@ -57,7 +53,7 @@ def load_hub(name: str, config: str | None = None, revision: str | None = None) 
         import datasets  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         raise MissingDataError(
-            f"{name}: reading from the Hugging Face hub needs the datasets library: pip install datasets"
+            f"{name}: the Hugging Face hub needs a library: pip install datasets"
         ) from None
     try:  # without trust_remote_code=False, datasets 3 would ask
         splits = datasets.load_dataset(name, config, revision=revision, trust_remote_code=False)

@@ -36,10 +36,8 @@ def read_npz(folder: Path, kind: Kind | str) -> NotedSplits:
     """Read the splits in a folder. An error names the file and the sample."""
     meta = _read_meta(folder / "meta.json")
     paths = {split: folder / f"{split}.npz" for split in SPLITS}
-    splits = {
-        split: _read_samples(path, get_kind(kind), meta) for split, path in paths.items() if path.is_file()
-    }
-    return NotedSplits(splits, ())
+    present = {split: path for split, path in paths.items() if path.is_file()}
+    return NotedSplits({split: _read_samples(present[split], get_kind(kind), meta) for split in present}, ())
 
 
 def _read_meta(path: Path) -> Meta:
@@ -117,17 +115,15 @@ def _labels(labels: Any, names: list[str] | None, path: Path) -> list[str]:
     if labels.ndim == 1 and labels.dtype.type in (np.str_, np.bytes_):
         return _strings(labels, "labels", path)
     if labels.ndim != 1 or not (labels.dtype == bool or np.issubdtype(labels.dtype, np.integer)):
-        raise DataError(
-            f"{path}: labels must be one row of whole numbers or words, got {labels.dtype} {labels.shape}"
-        )
+        form = f"{labels.dtype} {labels.shape}"
+        raise DataError(f"{path}: labels must be one row of whole numbers or words, got {form}")
     numbers = labels.tolist()
     if names is None:
         return [str(number) for number in numbers]
     for i, number in enumerate(numbers):
         if not 0 <= number < len(names):
-            raise DataError(
-                f"{path}: label {number} of sample {i} has no name in meta.json, which has {len(names)}"
-            )
+            label = f"label {number} of sample {i}"
+            raise DataError(f"{path}: {label} has no name in meta.json, which has {len(names)}")
     return [names[number] for number in numbers]
 
 

@@ -115,9 +115,8 @@ def _find_tables(target: str, where: Where) -> Source:
         stem = re.sub(r"\.[^.]+$", "", re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE))
         return Source(file_name(stem), str(path), str(path), {"train": read_table(path)})
     if not where.hub:
-        raise DataError(
-            f"{target}: no such file or folder, and the Hugging Face hub is not to be asked (HF_HUB_OFFLINE)"
-        )
+        reason = "the Hugging Face hub is not to be asked (HF_HUB_OFFLINE)"
+        raise DataError(f"{target}: no such file or folder, and {reason}")
     name, config = match["name"] or match["plain"], match["config"]
     try:
         splits = load_hub(name, config)
@@ -188,9 +187,8 @@ def _labelled_rows(
     labelled = {}
     notes = []
     for split, table in tables.items():
-        rows = [
-            pair for pair in table.rows if all(pair[1].get(column) is not None for column in mapping.columns)
-        ]
+        used = mapping.columns
+        rows = [pair for pair in table.rows if all(pair[1].get(column) is not None for column in used)]
         if n_hidden := len(table.rows) - len(rows):
             notes.append(f"{n_hidden} of {len(table.rows)} {split} rows have no label and are left out")
         if rows:
@@ -219,16 +217,12 @@ def _check_labels(mapping: ColumnMapping, counts: Counter[str], name: str) -> No
     if not mapping.kind.one_label:
         return
     if 2 * len(counts) > counts.total():
-        raise DataError(
-            f"{name}: {label} has {len(counts)} different values in {counts.total()} rows ({some(counts)}); "
-            f"classification needs labels that recur; {advice}"
-        )
+        values = f"{len(counts)} different values in {counts.total()} rows ({some(counts)})"
+        raise DataError(f"{name}: {label} has {values}; classification needs labels that recur; {advice}")
     fractions = [value for value in counts if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", value)]
     if fractions and all(re.fullmatch(r"[-+]?\d*\.?\d*", value) for value in counts):
-        raise DataError(
-            f"{name}: {label} holds numbers to be predicted ({some(fractions)}); "
-            "classification needs labels that recur"
-        )
+        values = f"numbers to be predicted ({some(fractions)})"
+        raise DataError(f"{name}: {label} holds {values}; classification needs labels that recur")
 
 
 # ------------------------------------------------------------ splitting
@@ -242,10 +236,8 @@ def _split(kind: Kind, splits: Splits, place: str) -> tuple[Splits, tuple[str, .
     splits = dict(splits)
     n_inputs = len({kind.key(sample) for sample in splits["train"]})
     if n_inputs < 1 + len(missing):
-        raise DataError(
-            f"{place}: {n_inputs} different {kind.noun} are too few to split off {' and '.join(missing)}; "
-            "add rows, or give all three parts"
-        )
+        problem = f"{n_inputs} different {kind.noun} are too few to split off {' and '.join(missing)}"
+        raise DataError(f"{place}: {problem}; add rows, or give all three parts")
     for split in missing:
         splits["train"], splits[split] = split_off_inputs(kind, splits["train"], round(SHARE * n_inputs))
     missing.reverse()

@@ -11,9 +11,7 @@ def splits() -> Splits:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped,unused-ignore]
         from sklearn.model_selection import train_test_split  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
-        raise UserError(
-            "the digits come with scikit-learn, which is not installed: pip install 'sparring[lab]'"
-        ) from None
+        raise UserError("the digits come with scikit-learn: pip install 'sparring[lab]'") from None
 
     def split(samples: list[Sample], share: float) -> list[list[Sample]]:
         labels = [sample["label"] for sample in samples]

@@ -61,9 +61,6 @@ register_published(
     sizes=(14042, 3251, 3454),
     original=original,
     hub=HubSource(
-        "eriktks/conll2003",
-        {"tokens": "tokens", "tags": "ner_tags"},
-        revision=PARQUET,
-        classes="ner_tags",
+        "eriktks/conll2003", {"tokens": "tokens", "tags": "ner_tags"}, revision=PARQUET, classes="ner_tags"
     ),
 )

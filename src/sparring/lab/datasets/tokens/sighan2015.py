@@ -36,12 +36,11 @@ class Mistake(NamedTuple):
 
 def original(folder: Path) -> NotedSplits | None:
     """All training files in the folder and below it; the test files *TestInput.txt and *TestTruth.txt."""
-    paths = {
-        path for pattern in TRAINING for path in folder.rglob(pattern) if "test" not in path.name.lower()
-    }
+    paths = sorted({path for pattern in TRAINING for path in folder.rglob(pattern)})
+    paths = [path for path in paths if "test" not in path.name.lower()]
     if not paths:
         return None
-    pairs = [pair for path in sorted(paths) for pair in _training_pairs(path)]
+    pairs = [pair for path in paths for pair in _training_pairs(path)]
     train: list[Sample] = [{"source": source, "target": target} for source, target in pairs if target]
     splits = {"train": train}
     inputs = sorted(folder.rglob("*TestInput.txt"), key=lambda path: ("15" in path.name, path.name))
@@ -100,9 +99,7 @@ def correct(source: str, mistakes: list[Mistake]) -> str | None:
         if not begins or len(wrong) != len(right):
             return None
         changed = [offset for offset in range(len(wrong)) if wrong[offset] != right[offset]]
-        distances = [
-            min((abs(begin + offset + 1 - location) for offset in changed), default=0) for begin in begins
-        ]
+        distances = [min((abs(begin + i + 1 - location) for i in changed), default=0) for begin in begins]
         begin = begins[distances.index(min(distances))]
         for offset in changed:
             target[begin + offset] = right[offset]
