@@ -17,7 +17,7 @@ from tests.hostile.data_files import (
     WAVS,
     images,
     npz,
-    own,
+    open_path,
     pickles,
     published,
     refused,
@@ -90,7 +90,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("case", ARRAYS)
 def test_arrays_are_checked(case: str, tmp_path: Path) -> None:
     arrays, words = ARRAYS[case]
-    refused(lambda: own(write(tmp_path, {"train.npz": npz(**arrays)})), *words)
+    refused(lambda: open_path(write(tmp_path, {"train.npz": npz(**arrays)})), *words)
 
 
 NO_NPZ = {
@@ -105,7 +105,7 @@ NO_NPZ = {
 @pytest.mark.parametrize("case", NO_NPZ)
 def test_what_is_no_npz(case: str, tmp_path: Path) -> None:
     refused(
-        lambda: own(write(tmp_path, {"train.npz": NO_NPZ[case]})),
+        lambda: open_path(write(tmp_path, {"train.npz": NO_NPZ[case]})),
         "train.npz: not to be read as arrays",
         "numpy.savez",
     )
@@ -114,13 +114,13 @@ def test_what_is_no_npz(case: str, tmp_path: Path) -> None:
 def test_an_npy_is_no_npz(tmp_path: Path) -> None:
     file = io.BytesIO()
     np.save(file, np.zeros(3))
-    refused(lambda: own(write(tmp_path, {"train.npz": file.getvalue()})), "not to be read as arrays")
+    refused(lambda: open_path(write(tmp_path, {"train.npz": file.getvalue()})), "not to be read as arrays")
 
 
 def test_other_numbers_and_words_train(tmp_path: Path) -> None:
     """Double precision and words as bytes are good arrays."""
     arrays = {"images": images()["images"].astype(float), "labels": np.array([b"no", b"yes"] * 20)}
-    data = own(write(tmp_path, {"train.npz": npz(**arrays)}))
+    data = open_path(write(tmp_path, {"train.npz": npz(**arrays)}))
     assert data.labels == ["no", "yes"]
     assert str(data.train[0]["image"].dtype) == "torch.float32"
 
@@ -147,13 +147,14 @@ META = [
 @pytest.mark.parametrize("meta", META)
 def test_meta_of_the_wrong_shape(meta: str, tmp_path: Path) -> None:
     refused(
-        lambda: own(write(tmp_path, {"train.npz": npz(**sounds()), "meta.json": meta.encode()})), "meta.json"
+        lambda: open_path(write(tmp_path, {"train.npz": npz(**sounds()), "meta.json": meta.encode()})),
+        "meta.json",
     )
 
 
 @pytest.mark.parametrize("rate", [1, 999, 384_001, 20_000_000])
 def test_a_rate_that_no_sound_has_is_named_and_left_out(rate: int, tmp_path: Path) -> None:
-    data = own(write(tmp_path, {**WAVS, "0/odd.wav": wav(rate)}))
+    data = open_path(write(tmp_path, {**WAVS, "0/odd.wav": wav(rate)}))
     assert any("0/odd.wav (expected 1,000 to 384,000 samples a second" in note for note in data.notes)
     assert len(data.train) + len(data.dev) + len(data.test) == 8
     data = published("fsdd")(write(tmp_path, {**RECORDINGS, "fsdd/recordings/0_a_12.wav": wav(rate)}))
@@ -179,8 +180,10 @@ def test_pickles_run_nothing(tmp_path: Path) -> None:
     objects = io.BytesIO()
     np.savez(objects, images=np.array([Attack(marker)] * 40, dtype=object), labels=np.arange(40) % 2)
     assert b"mkdir" in objects.getvalue()
-    refused(lambda: own(write(tmp_path / "objects", {"train.npz": objects.getvalue()})), "Object arrays")
-    refused(lambda: own(write(tmp_path / "plain", {"train.npz": attack})), "not to be read as arrays")
+    refused(
+        lambda: open_path(write(tmp_path / "objects", {"train.npz": objects.getvalue()})), "Object arrays"
+    )
+    refused(lambda: open_path(write(tmp_path / "plain", {"train.npz": attack})), "not to be read as arrays")
     for part in ("train", "test", "meta"):
         for protocol in (0, 2, 4):
             files = pickles(**{part: pickle.dumps(Attack(marker), protocol=protocol)})

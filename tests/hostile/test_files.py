@@ -32,7 +32,7 @@ from tests.hostile.data_files import (
     images,
     lines,
     npz,
-    own,
+    open_path,
     published,
     refused,
     rows,
@@ -69,12 +69,12 @@ FORMATS: dict[str, tuple[dict[str, bytes], Reader]] = {
     "json": ({"a.json": json.dumps(rows()).encode()}, table_of("a.json")),
     "jsonl": ({"a.jsonl": lines()}, table_of("a.jsonl")),
     "gz": ({"a.csv.gz": gzip.compress(table(","), mtime=0)}, table_of("a.csv.gz")),
-    "npz of images": ({"train.npz": npz(**images())}, own),
-    "npz of numbers": ({"train.npz": npz(**images("float32"))}, own),
-    "npz of sounds": ({"train.npz": npz(**sounds())}, own),
-    "meta.json": ({"meta.json": META, "train.npz": npz(**sounds())}, own),
-    "wav": (WAVS, own),
-    "png": (PNGS, own),
+    "npz of images": ({"train.npz": npz(**images())}, open_path),
+    "npz of numbers": ({"train.npz": npz(**images("float32"))}, open_path),
+    "npz of sounds": ({"train.npz": npz(**sounds())}, open_path),
+    "meta.json": ({"meta.json": META, "train.npz": npz(**sounds())}, open_path),
+    "wav": (WAVS, open_path),
+    "png": (PNGS, open_path),
     "cifar pickle": (CIFAR, published("cifar100")),
     "cifar names": (dict(reversed(CIFAR.items())), published("cifar100")),
     "recordings": (dict(reversed(RECORDINGS.items())), published("fsdd")),
@@ -161,7 +161,7 @@ def test_a_damaged_file_gives_samples_or_a_user_error(form: str, tmp_path: Path)
 def test_json_that_python_cannot_hold(line: str, words: list[str], tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines() + b"\n" + line.encode())
-    refused(lambda: own(path), "a.jsonl:41", *words)
+    refused(lambda: open_path(path), "a.jsonl:41", *words)
 
 
 def test_json_that_is_good() -> None:
@@ -175,24 +175,24 @@ def test_json_that_is_good() -> None:
 def test_integers_that_do_not_fit_64_bits_are_labels_like_any_other(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"text": f"t {i}", "label": 2**64 + i % 2}) for i in range(30)))
-    assert own(path).labels == [str(2**64), str(2**64 + 1)]
+    assert open_path(path).labels == [str(2**64), str(2**64 + 1)]
 
 
 def test_a_python_list_with_half_a_character(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,labels\n" + "".join(f"t {i},\"['x\\ud800', 'y']\"\n" for i in range(20)))
-    refused(lambda: own(path), "a.csv:2: labels", "0xd800")
+    refused(lambda: open_path(path), "a.csv:2: labels", "0xd800")
 
 
 def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
     n, path = 100_000, tmp_path / "a.csv"
     header = ",".join(f"c{i}" for i in range(n))
     path.write_text(f"{header}\n" + (",".join("0" * n) + "\n") * 3)
-    refused(lambda: own(path), "cannot tell which column holds the text", "and 99,980 more")
+    refused(lambda: open_path(path), "cannot tell which column holds the text", "and 99,980 more")
     path.write_text(f"{header}\n1,2\n")
-    refused(lambda: own(path), "a.csv:2: expected 100000 columns", "and 99,980 more), got 2")
+    refused(lambda: open_path(path), "a.csv:2: expected 100000 columns", "and 99,980 more), got 2")
     path.write_text(",".join("c" * n) + "\n1,2\n")
-    refused(lambda: own(path), "two columns have the same name", "and 99,980 more")
+    refused(lambda: open_path(path), "two columns have the same name", "and 99,980 more")
     n = 40_000
     header = ",".join(f"c{i}" for i in range(n))
     path.write_text(
@@ -200,7 +200,7 @@ def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
         + "".join(f"t {j}," + ",".join(("01" * n)[j % 2 : n + j % 2]) + "\n" for j in range(4))
     )
     begin = time.process_time()
-    assert len(own(path).labels) == n
+    assert len(open_path(path).labels) == n
     assert time.process_time() - begin < 10
 
 
@@ -208,7 +208,7 @@ def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
 def test_a_line_of_eleven_megabytes(content: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(content.format("word " * 2_200_000))
-    refused(lambda: own(path), "a.csv:", "a cell has more than 10,000,000 characters")
+    refused(lambda: open_path(path), "a.csv:", "a cell has more than 10,000,000 characters")
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
         images=np.zeros((100, 900, 900), np.uint8),
         labels=np.arange(100) % 2,
     )
-    refused(lambda: own(tmp_path / "arrays"), "unpack to")
+    refused(lambda: open_path(tmp_path / "arrays"), "unpack to")
 
 
 def test_a_path_with_a_null_character() -> None:

@@ -80,10 +80,10 @@ def test_images_are_cut_to_squares_whatever_their_form(tmp_path: Path) -> None:
         "e.tif": wide,
     }.items():
         made.save(tmp_path / name)
-        found = get_kind("image").read_file(tmp_path / name, 8)["image"]
-        assert found.dtype == torch.uint8
-        assert found[:, 4, 4].tolist() == [0, 0, 255], name
-        assert found[0].max() < 40, name
+        tensor = get_kind("image").read_file(tmp_path / name, 8)["image"]
+        assert tensor.dtype == torch.uint8
+        assert tensor[:, 4, 4].tolist() == [0, 0, 255], name
+        assert tensor[0].max() < 40, name
 
 
 def test_one_class_or_none(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_every_form_of_wav_is_the_same_sound(dtype: str, tmp_path: Path) -> None
         "stereo": np.stack([wave * 2, np.zeros(400)], 1).astype(np.float32),
     }[dtype]
     wavfile.write(tmp_path / "a.wav", 8000, values)
-    found = sixteen_bits(wavfile.read(tmp_path / "a.wav")[1])
-    assert np.abs(found.numpy() / 32767 - wave).max() < (0.01 if dtype == "uint8" else 1e-4)
+    samples = sixteen_bits(wavfile.read(tmp_path / "a.wav")[1])
+    assert np.abs(samples.numpy() / 32767 - wave).max() < (0.01 if dtype == "uint8" else 1e-4)
 
 
 def test_arrays(tmp_path: Path) -> None:

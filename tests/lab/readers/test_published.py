@@ -17,12 +17,12 @@ def samples(*texts: str) -> list[dict[str, str]]:
 
 
 MULTI_CLASS = get_kind("multi-class")
-OURS = {f"{name}.jsonl": jsonl(*samples(f"ours {name}")) for name in ("train", "dev", "test")}
-THEIRS: Splits = {name: samples(f"theirs {name}") for name in ("train", "dev", "test")}
+JSONL = {f"{name}.jsonl": jsonl(*samples(f"jsonl {name}")) for name in ("train", "dev", "test")}
+PUBLISHED: Splits = {name: samples(f"published {name}") for name in ("train", "dev", "test")}
 
 
-def theirs(folder: Path) -> Splits | None:
-    return THEIRS if (folder / "original").exists() else None
+def original(folder: Path) -> Splits | None:
+    return PUBLISHED if (folder / "original").exists() else None
 
 
 class Hub(HubSource):
@@ -35,27 +35,27 @@ HUB = Hub("some/set", {})
 
 def test_jsonl_comes_first_then_the_publishers_files_then_the_hub(tmp_path: Path) -> None:
     def source() -> tuple[str, str]:
-        data = load_published(Where(tmp_path), MULTI_CLASS, {"one": "", "two": ""}, theirs, HUB)
+        data = load_published(Where(tmp_path), MULTI_CLASS, {"one": "", "two": ""}, original, HUB)
         return data.train[0]["text"], data.source
 
     (tmp_path / "one").mkdir()
     assert source() == ("hub train", "Hugging Face hub")
-    write(tmp_path / "two", OURS)
-    assert source() == ("ours train", str(tmp_path / "two"))
+    write(tmp_path / "two", JSONL)
+    assert source() == ("jsonl train", str(tmp_path / "two"))
     write(tmp_path / "one", {"original": ""})
-    assert source() == ("theirs train", str(tmp_path / "one"))
-    write(tmp_path / "one", OURS)
-    assert source() == ("ours train", str(tmp_path / "one"))
+    assert source() == ("published train", str(tmp_path / "one"))
+    write(tmp_path / "one", JSONL)
+    assert source() == ("jsonl train", str(tmp_path / "one"))
 
 
 def test_a_stand_in_says_so_and_the_set_itself_does_not(tmp_path: Path) -> None:
-    write(tmp_path / "small", OURS)
+    write(tmp_path / "small", JSONL)
 
     def notes() -> tuple[str, ...]:
-        return load_published(Where(tmp_path), MULTI_CLASS, {"full": "", "small": "a part"}, theirs).notes
+        return load_published(Where(tmp_path), MULTI_CLASS, {"full": "", "small": "a part"}, original).notes
 
     assert notes() == ("small: a part",)
-    write(tmp_path / "full", OURS)
+    write(tmp_path / "full", JSONL)
     assert notes() == ()
 
 
@@ -76,7 +76,7 @@ def test_notes_of_a_loader_are_kept(tmp_path: Path) -> None:
 
 def test_missing_data_says_where_it_was_looked_for_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
-        load_published(Where(tmp_path, hub=False), get_kind("pair"), {"one": "", "two": ""}, theirs, HUB)
+        load_published(Where(tmp_path, hub=False), get_kind("pair"), {"one": "", "two": ""}, original, HUB)
     assert str(error.value) == (
         f"one: no data found (looked in: {tmp_path / 'one'} or {tmp_path / 'two'}); put its files there, "
         "or train.jsonl, dev.jsonl and test.jsonl with pair samples, or let it be read from the hub"
