@@ -155,7 +155,7 @@ def test_meta_of_the_wrong_shape(meta: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", [1, 999, 384_001, 20_000_000])
 def test_a_rate_that_no_sound_has_is_named_and_left_out(rate: int, tmp_path: Path) -> None:
     data = open_path(write(tmp_path, {**WAVS, "0/odd.wav": wav(rate)}))
-    assert any("0/odd.wav (expected 1,000 to 384,000 samples a second" in note for note in data.notes)
+    assert any("0/odd.wav (expected 1,000 to 384,000 samples" in note for note in data.notes)
     assert len(data.train) + len(data.dev) + len(data.test) == 8
     data = published("fsdd")(write(tmp_path, {**RECORDINGS, "fsdd/recordings/0_a_12.wav": wav(rate)}))
     assert any("0_a_12.wav" in note for note in data.notes)

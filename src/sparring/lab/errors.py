@@ -1,37 +1,35 @@
-"""Mistakes that a user can put right: the command line shows their message alone, without a traceback."""
-
-from __future__ import annotations
+"""Errors that a user can fix. The command line shows their message without a traceback."""
 
 from typing import Any
 
 
 class UserError(Exception):
-    """What was expected, what came, what to do."""
+    """A mistake of the user. The message says what was expected, what was found, and what to do."""
 
 
 class DivergedError(UserError):
-    """A run that ended because its loss, gradients or weights were no longer finite; other runs go on."""
+    """The loss, gradients or weights of a run are no longer finite. Other runs continue."""
 
 
 class RunsDivergedError(UserError):
     """Some of several runs diverged.
 
     Attributes:
-        summaries: of all runs, in their order; None for one that diverged.
-        failures: for each that diverged its name, its folder and the error.
+        summaries: The summaries of all runs in order; None for a run that diverged.
+        failures: Name, folder and error of each run that diverged.
     """
 
     def __init__(self, summaries: list[dict[str, Any] | None], failures: list[dict[str, str]]) -> None:
         errors = "; ".join(failure["error"] for failure in failures)
-        super().__init__(
-            errors if len(summaries) == 1 else f"{len(failures)} of {len(summaries)} runs diverged: {errors}"
-        )
-        self.summaries, self.failures = summaries, failures
+        some = f"{len(failures)} of {len(summaries)} runs diverged: "
+        super().__init__(errors if len(summaries) == 1 else some + errors)
+        self.summaries = summaries
+        self.failures = failures
 
 
 class DataError(UserError):
-    """Data that is not there or not as expected; the message names file and line."""
+    """Data that is missing or malformed. The message names file and line."""
 
 
 class MissingDataError(DataError):
-    """Data that is not there."""
+    """Data that was not found."""

@@ -1,7 +1,7 @@
 """Tasks: named data sets, each with three splits of samples of one kind.
 
-A sample is a dict with the fields of its kind, as one line of JSONL holds it. A task is a function that loads the
-splits. One file under ``datasets/`` that registers it is enough for the command line, tests and report.
+A sample is a dict with the fields of its kind, as one line of JSONL holds it. A task is a function that
+loads the splits. One file under ``datasets/`` that registers it is enough for all commands.
 """
 
 from __future__ import annotations
@@ -31,21 +31,14 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True)
 class Data:
-    """The samples of a task.
-
-    Attributes:
-        kind: The kind of the samples.
-        train, dev, test: The splits.
-        source: The folder, package or name on the hub that they come from.
-        notes: What a reader of results should know about them.
-    """
+    """The samples of a task."""
 
     kind: Kind
     train: list[Sample]
     dev: list[Sample]
     test: list[Sample]
-    source: str
-    notes: tuple[str, ...] = ()
+    source: str  # the folder, package or name on the hub that they come from
+    notes: tuple[str, ...] = ()  # what a reader of results should know about them
 
     @cached_property
     def labels(self) -> list[str]:
@@ -81,20 +74,18 @@ def plain(sample: Sample) -> Sample:
 
 @dataclass(frozen=True)
 class Where:
-    """Where to look for data: a folder that holds one folder per task, and whether the hub may be asked."""
+    """Where to look for data."""
 
-    data_dir: Path | None = None
-    hub: bool = True
+    data_dir: Path | None = None  # holds one folder per task
+    hub: bool = True  # whether the Hugging Face hub may be used
 
     @classmethod
     def default(cls, data_dir: str | Path | None = None) -> Where:
-        """The folder given, else ``$SPARRING_DATA``; no hub where ``HF_HUB_OFFLINE`` is set."""
+        """The given folder, or ``$SPARRING_DATA``; no hub if ``HF_HUB_OFFLINE`` is set."""
         folder = data_dir or os.environ.get("SPARRING_DATA")
         check_text(str(folder or ""), "the folder of data sets (--data-dir or SPARRING_DATA)")
-        return cls(
-            Path(folder).expanduser() if folder else None,
-            os.environ.get("HF_HUB_OFFLINE", "").upper() not in ("1", "ON", "YES", "TRUE"),
-        )
+        offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+        return cls(Path(folder).expanduser() if folder else None, hub=not offline)
 
 
 @dataclass(frozen=True)
@@ -105,11 +96,11 @@ class Task:
     kind: Kind
     about: str
     load: Callable[[Where], Data]
-    metric: str  # the figure that decides, one of the kind's metrics
+    metric: str  # selects models; one of the kind's
     home: str  # where the data comes from
-    sizes: tuple[int, ...] = ()  # train, dev, test as published
-    aliases: tuple[str, ...] = ()  # other names it goes by: its folder's, where that differs
-    embedded: bool = False  # comes with a package, no file needed
-    top_k: int | None = None  # multi-label: predict the k largest; None: every logit above 0
-    max_length: int = 128
-    settings: Mapping[str, Any] = field(default_factory=dict)  # defaults of the run that are this task's own
+    sizes: tuple[int, ...] = ()  # published sizes of train, dev and test
+    aliases: tuple[str, ...] = ()  # other names, such as that of its folder
+    embedded: bool = False  # a package holds the data, so that no file is needed
+    top_k: int | None = None  # multi-label: predict the k largest logits; None: every logit above 0
+    max_length: int = 128  # largest number of tokens of a text, for usual tokenizers
+    settings: Mapping[str, Any] = field(default_factory=dict)  # defaults of runs on this task

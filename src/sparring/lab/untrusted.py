@@ -20,19 +20,21 @@ MAX_DEPTH = 100  # lists and objects inside each other in JSON
 MAX_RATIO = 100  # unpacked bytes per packed byte; text shrinks to a third or a tenth
 SMALL = 64 * 2**20  # unpacked bytes that are allowed at any ratio
 BLOCK = 2**20
-ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+# an escaped backslash, a surrogate pair, or half of one
+SURROGATE_ESCAPE = re.compile(
+    r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>\\u[dD][89a-fA-F]..)", re.DOTALL
+)
 SURROGATE = re.compile("[\ud800-\udfff]")
 NOT_IN_FILE_NAMES = re.compile("[/\\\\\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text with an escape in place of what UTF-8 cannot hold: bytes of a file name that were no text."""
+    """The text, with escapes for what UTF-8 cannot hold, such as bytes of a file name."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def reason(error: BaseException, most: int = 160) -> str:
-    """What an exception says, on one line and cut; its type where it says nothing."""
+    """The message of an exception on one line, shortened; its type if there is no message."""
     return " ".join(str(error).split())[:most] or type(error).__name__
 
 
@@ -40,7 +42,7 @@ def reason(error: BaseException, most: int = 160) -> str:
 
 
 def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
-    """Refuse an archive that grows more than data does: a few bytes can be packed that fill every disk."""
+    """Raise `DataError` for an archive that expands more than data does: it might fill the disk."""
     if unpacked > max(SMALL, MAX_RATIO * packed):
         raise DataError(
             f"{path}: {packed:,} bytes unpack to {unpacked:,} or more, over {MAX_RATIO} times as many; "
@@ -49,7 +51,7 @@ def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked where its name ends in .gz, as far as `check_unpacked` allows."""
+    """The content of a file, unpacked if its name ends in .gz, as far as `check_unpacked` allows."""
     try:
         if not path.name.lower().endswith(".gz"):
             return path.read_bytes()
@@ -67,7 +69,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path, encoding: str = "utf-8-sig") -> str:
-    """A whole file as text, unpacked where its name ends in .gz."""
+    """A file as text, unpacked if its name ends in .gz."""
     raw = read_bytes(path)
     utf16 = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:2]
     if utf16 and encoding.startswith("utf-8"):
@@ -85,10 +87,11 @@ def read_text(path: Path, encoding: str = "utf-8-sig") -> str:
 
 
 def check_text(text: str, what: str) -> str:
-    """The text itself; refused where it is too long, or is no Unicode text and so could not be written down."""
+    """Return the text. Raises `DataError` if it is too long or holds half of a surrogate pair."""
     if len(text) > MAX_TEXT:
         raise DataError(
-            f"{what}: {len(text):,} characters, at most {MAX_TEXT:,} are read; cut the text, or look for a missing line end"
+            f"{what}: {len(text):,} characters, at most {MAX_TEXT:,} are read; "
+            "cut the text, or look for a missing line end"
         )
     if match := SURROGATE.search(text):
         raise DataError(
@@ -99,7 +102,7 @@ def check_text(text: str, what: str) -> str:
 
 
 def file_name(text: str) -> str:
-    """A name as one part of a path: without separators and control characters, and neither ``.`` nor ``..``.
+    """A name as one part of a path: no separators, no control characters, and neither ``.`` nor ``..``.
 
     >>> file_name("reviews"), file_name("../x"), file_name("..")
     ('reviews', '..-x', 'data')
@@ -112,8 +115,8 @@ def file_name(text: str) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """`json.loads`, with a `json.JSONDecodeError` also for what Python cannot hold or nobody could write again:
-    nesting deeper than `MAX_DEPTH`, integers with thousands of digits, halves of surrogate pairs."""
+    """`json.loads`, with a `json.JSONDecodeError` also for nesting deeper than `MAX_DEPTH`, integers with
+    thousands of digits, and halves of surrogate pairs."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -127,12 +130,10 @@ def parse_json(text: str) -> Any:
         ) from None
     if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise json.JSONDecodeError("nested too deeply", text, 0)
-    if SURROGATE_ESCAPE.search(text) and (position := _lone_surrogate(text)) is not None:
-        raise json.JSONDecodeError(
-            f"{text[position : position + 6]} is half of a surrogate pair and no character, take it out",
-            text,
-            position,
-        )
+    for escape in SURROGATE_ESCAPE.finditer(text):
+        if escape["half"]:
+            message = f"{escape['half']} is half of a surrogate pair and no character, take it out"
+            raise json.JSONDecodeError(message, text, escape.start())
     return value
 
 
@@ -150,24 +151,8 @@ def _deeper_than(value: Any, depth: int) -> bool:
     return True
 
 
-def _lone_surrogate(text: str) -> int | None:
-    """The position of the first escaped surrogate of valid JSON that is not one of a pair."""
-    high: re.Match[str] | None = None
-    for escape in ESCAPE.finditer(text):
-        code = int(escape[1], 16) if escape[1] else 0
-        if high is not None:
-            if not (0xDC00 <= code < 0xE000 and escape.start() == high.end()):
-                return high.start()
-            high = None
-        elif 0xD800 <= code < 0xDC00:
-            high = escape
-        elif 0xDC00 <= code < 0xE000:
-            return escape.start()
-    return None if high is None else high.start()
-
-
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds."""
+    """The object in a JSON file."""
     try:
         value = parse_json(read_text(path))
     except json.JSONDecodeError as error:

@@ -13,7 +13,7 @@ from sparring.lab.kinds import get_kind
 from sparring.lab.report import samples
 from sparring.lab.report.gather import Contestant, Section
 from sparring.lab.report.report import collect
-from sparring.lab.report.samples import Predictions, Seen
+from sparring.lab.report.samples import Predictions, RunPredictions
 from tests.lab.conftest import section
 
 # ------------------------------------------------------------ tests of the difference
@@ -48,16 +48,16 @@ def test_no_test_where_all_differences_are_the_same() -> None:
     assert paired({0: 0.5, 1: 0.25, 2: 0.75}, {0: 0.75, 1: 0.5, 2: 1.0})["p_seeds"] is None
 
 
-def seen(golds: str, *guesses: str, kind: str = "multi-class") -> list[Seen]:
+def seen(golds: str, *guesses: str, kind: str = "multi-class") -> list[RunPredictions]:
     rows = [{"text": f"{i}", "label": label} for i, label in enumerate(golds)]
     margins = [[0.5 if g == p else -0.5 for g, p in zip(golds, guess, strict=True)] for guess in guesses]
     return [
-        Seen("", rows, list(guess), m, [g == p for g, p in zip(golds, guess, strict=True)])
+        RunPredictions("", rows, list(guess), m, [g == p for g, p in zip(golds, guess, strict=True)])
         for guess, m in zip(guesses, margins, strict=True)
     ]
 
 
-def predictions(first: list[Seen], second: list[Seen]) -> Predictions:
+def predictions(first: list[RunPredictions], second: list[RunPredictions]) -> Predictions:
     made = Predictions(Section("t", {"kind": "multi-class"}, "accuracy", []))
     made.samples, made.runs = (
         first[0].samples,
@@ -128,7 +128,7 @@ def test_gains_and_losses_are_bounded() -> None:
 
 def test_a_character_that_only_one_of_them_touches() -> None:
     rows = [{"source": "axc", "target": "abc"}]
-    first, second = (Seen("", rows, [guess], [0.0], [False]) for guess in ("abc", "abd"))
+    first, second = (RunPredictions("", rows, [guess], [0.0], [False]) for guess in ("abc", "abd"))
     made = predictions([first], [second])
     made.kind = get_kind("spelling")
     assert (
@@ -169,7 +169,7 @@ def test_accuracy_is_that_of_the_summary(digits: Path) -> None:
     for run, summary in zip(
         each.contestants[0].runs.values(), each.contestants[0].summaries.values(), strict=True
     ):
-        found = Seen.of(run, get_kind("image"))
+        found = RunPredictions.of(run, get_kind("image"))
         assert found is not None
         assert sum(found.right) / len(found.right) == pytest.approx(summary["test"]["accuracy"])
 

@@ -1,4 +1,4 @@
-"""`Kind`: everything that the lab has to know about one kind of task. One file of this folder defines one kind."""
+"""`Kind`: everything that the lab knows about one kind of task. Each file of this folder defines one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from sparring.lab.errors import UserError
 from sparring.lab.kinds.encoder import Encoder, Sample
+from sparring.lab.kinds.metrics import label_metrics
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
 from sparring.losses import list_losses
 
@@ -21,61 +22,41 @@ class Kind:
 
     The defaults describe samples with one label each. Subclasses override what differs and register with
     `register_kind`; nothing else in the lab has to change for a new kind.
-
-    Attributes:
-        name: The word that files and flags use.
-        fields: Fields of a sample. The first one is what a model reads.
-        target: The field that a model predicts.
-        list_fields: The fields that hold lists of strings.
-        equal_lengths: Two fields that must have the same length.
-        noun: Plural of what the samples hold, for messages.
-        reads_text: Whether inputs are texts, as opposed to images or sounds.
-        one_label: Whether a sample has exactly one label.
-        labelled: Whether the classes are labels that the samples carry.
-        multilabel: Whether a sample has any number of labels.
-        generates: Whether predictions are generated token by token.
-        roles: For tables: the field that each column role (text, text_b, label) fills. Empty: not from tables.
-        column_names: For tables: names by which the column of a role is recognised, where they are special.
-        text_pairs: For tables: names of the columns of two texts.
-        has_separator: For tables: whether a cell may hold several values.
-        separator: For tables: what separates them by default.
-        endings: Endings of files that hold one sample each.
-        arrays, optional_arrays: Names of arrays that hold many samples.
-        task_settings: Default settings of tasks made from a user's files.
-        encoder_class: Turns samples into batches and logits into predictions.
-        auto_class: The class of transformers that loads a saved network.
-        models: Models built by name. Others are names on the Hugging Face hub or folders.
-        pretrained: The pre-trained model that needs no download.
-        model_options: The `ModelOptions` that apply.
     """
 
-    name: str
-    fields: tuple[str, ...]
-    target: str = "label"
-    list_fields: tuple[str, ...] = ()
-    equal_lengths: tuple[str, str] | None = None
-    noun = "texts"
-    reads_text = True
-    one_label = True
-    labelled = True
-    multilabel = False
-    generates = False
+    name: str  # the word that files and flags use
+    fields: tuple[str, ...]  # of a sample; a model reads the first one
+    target: str = "label"  # the field that a model predicts
+    list_fields: tuple[str, ...] = ()  # fields that hold lists of strings
+    equal_lengths: tuple[str, str] | None = None  # two fields that must have the same length
+    noun = "texts"  # what samples hold, in messages
+    reads_text = True  # False: images or sounds
+    one_label = True  # exactly one per sample
+    multilabel = False  # any number per sample
+    labelled = True  # False: the classes are not labels of the samples
+    generates = False  # predictions are generated token by token
 
-    roles: Mapping[str, str] = {}
-    column_names: Mapping[str, frozenset[str]] = {}
-    text_pairs: tuple[tuple[str, str], ...] = ()
-    has_separator = False
-    separator: str | None = None
+    # how tables of a user are read; without roles, the kind does not come in tables
+    roles: Mapping[str, str] = {}  # the field that each column role (text, text_b, label) fills
+    column_names: Mapping[
+        str, frozenset[str]
+    ] = {}  # names that mark the column of a role, if they are special
+    text_pairs: tuple[tuple[str, str], ...] = ()  # names that mark the columns of two texts
+    description = 'column "{label}" holds one of {n_labels} values'  # {text}, {text_b}, {label}: column names
+    has_separator = False  # a cell may hold several values
+    separator: str | None = None  # what separates them by default
+
+    # files with one sample each, and arrays with many
     endings: tuple[str, ...] = ()
     arrays: tuple[str, ...] = ()
     optional_arrays: tuple[str, ...] = ()
-    task_settings: Mapping[str, Any] = {}
+    task_settings: Mapping[str, Any] = {}  # defaults of tasks made from a user's files
 
     encoder_class: type[Encoder] = Encoder
-    auto_class: str
-    models: Mapping[str, ModelDefaults] = {}
-    pretrained: str
-    model_options: tuple[str, ...] = ()
+    auto_class: str  # the class of transformers that loads a saved network
+    models: Mapping[str, ModelDefaults] = {}  # by name; further names are on the Hugging Face hub, or folders
+    pretrained: str  # the pre-trained model that needs no download
+    model_options: tuple[str, ...] = ()  # the `ModelOptions` that apply
 
     def __str__(self) -> str:
         return self.name
@@ -112,12 +93,6 @@ class Kind:
         """Whether the columns of a table, a `ColumnMatcher`, show that its rows are of this kind."""
         return False
 
-    def describe(
-        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
-    ) -> str:
-        """Tell a user how the columns of a table were understood."""
-        return f'kind {self.name}: column "{roles["label"]}" holds one of {n_labels} values'
-
     # ------------------------------------------------------------ files with one or many samples
 
     def read_file(self, path: Path, size: int | None = None) -> Sample:
@@ -135,10 +110,14 @@ class Kind:
     def parse_inputs(
         self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
     ) -> list[Sample]:
-        """Make samples without labels of what a user passes to ``predict``."""
+        """Make samples without labels of the inputs of ``predict``; ``seconds`` are for pairs of texts."""
         if seconds is not None:
             raise UserError(f"{task} takes one text, not a pair")
-        return [{self.fields[0]: text} for text in inputs]
+        return [self.parse_input(text, task, processor) for text in inputs]
+
+    def parse_input(self, text: str, task: str, processor: Any) -> Sample:
+        """Make one sample; files are read as the processor of the model wants them."""
+        return {self.fields[0]: text}
 
     # ------------------------------------------------------------ losses and metrics
 
@@ -163,9 +142,7 @@ class Kind:
         self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
     ) -> dict[str, float]:
         """All `metrics` of the predictions."""
-        from sparring.lab.kinds import metrics
-
-        return metrics.label_metrics(self.targets(samples), predicted)
+        return label_metrics(self.targets(samples), predicted)
 
     def targets(self, samples: Iterable[Sample]) -> list[Any]:
         """What a model should predict for each sample."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,30 +89,16 @@ class Encoder:
         self,
         net: nn.Module,
         batch: Mapping[str, Tensor],
-        outputs: Tensor,
+        logits: Tensor | None,
         samples: Sequence[Sample],
         features: Sequence[Features],
-    ) -> Iterator[Any]:
-        """The prediction for each sample of a batch; ``outputs`` come from `forward`."""
-        return self.decode(outputs.movedim(1, -1) if outputs.ndim > 2 else outputs, samples, features)
+    ) -> Iterable[Any]:
+        """The prediction for each sample of a batch; ``logits`` with the classes last, if they are known."""
+        assert logits is not None
+        return self.decode(logits, samples, features)
 
-    def answers(
-        self,
-        net: nn.Module,
-        batch: Mapping[str, Tensor],
-        samples: Sequence[Sample],
-        features: Sequence[Features],
-    ) -> list[dict[str, Any]]:
-        """For each sample of a batch without targets: what is ``predicted``, and ``probabilities`` if known."""
-        logits = net(**batch).logits
-        predicted = self.decode(logits, samples, features)
-        return [
-            {"predicted": prediction, **self.probabilities(row)}
-            for prediction, row in zip(predicted, logits, strict=True)
-        ]
-
-    def probabilities(self, logits: Tensor, n: int = 5) -> dict[str, Any]:
-        """The n most probable labels."""
+    def probabilities(self, logits: Tensor, n: int = 5) -> dict[str, float]:
+        """The n most probable labels of one sample."""
         best = torch.softmax(logits.float(), -1).topk(min(n, len(self.labels)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return {"probabilities": {self.labels[i]: round(value, 4) for i, value in pairs}}
+        return {self.labels[i]: round(value, 4) for i, value in pairs}

@@ -1,12 +1,12 @@
 """Text generation: a source text and a target text.
 
-The classes are the vocabulary of the tokenizer. If the loss has a fused form, it gets the output layer of the network
-and the hidden states before it, so that the logits of all tokens never exist at once.
+The classes are the vocabulary of the tokenizer. If the loss has a fused form, it gets the output layer of
+the network and the hidden states before it, so that the logits of all tokens never exist at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sparring.heads.linear import LinearLoss
 from sparring.lab.kinds.base import register_kind, shorten
 from sparring.lab.kinds.encoder import IGNORE, Features, Sample
+from sparring.lab.kinds.metrics import text_metrics
 from sparring.lab.kinds.text import TextEncoder, TextKind
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
 from sparring.losses import Loss
@@ -69,7 +70,7 @@ class GenerationEncoder(TextEncoder):
         )
 
     def forward(self, net: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """(N, T, H) hidden states or (N, C, T) logits, depending on the last `objective`, and (N, T) targets."""
+        """(N, T, H) hidden states or (N, C, T) logits, by the last `objective`, and (N, T) targets."""
         from sparring.lab.models import seq2seq
 
         inputs: dict[str, Any] = {
@@ -83,29 +84,16 @@ class GenerationEncoder(TextEncoder):
         with seq2seq.headless(net):
             return net(**inputs).logits, labels
 
+    @torch.no_grad()
     def predict(
         self,
-        net: nn.Module,
+        net: Any,
         batch: Mapping[str, Tensor],
-        outputs: Tensor,
+        logits: Tensor | None,
         samples: Sequence[Sample],
         features: Sequence[Features],
-    ) -> Iterator[Any]:
-        """The texts that the network generates, as opposed to what it says under teacher forcing."""
-        yield from self.generate(net, batch)
-
-    def answers(
-        self,
-        net: nn.Module,
-        batch: Mapping[str, Tensor],
-        samples: Sequence[Sample],
-        features: Sequence[Features],
-    ) -> list[dict[str, Any]]:
-        return [{"predicted": text} for text in self.generate(net, batch)]
-
-    @torch.no_grad()
-    def generate(self, net: Any, batch: Mapping[str, Tensor]) -> list[str]:
-        """Generate with the settings that were saved with the network."""
+    ) -> Iterable[Any]:
+        """Generate texts with the settings that were saved with the network."""
         ids = net.generate(**{name: value for name, value in batch.items() if name != "labels"})
         return [text.strip() for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
@@ -121,6 +109,7 @@ class GenerationKind(TextKind):
     labelled = False
     generates = True
     roles = {"text": "source", "label": "target"}
+    description = 'generate column "{label}" from column "{text}"'
     column_names = {
         "text": frozenset(
             {"source", "input", "text", "document", "article", "passage", "context", "sentence"}
@@ -133,21 +122,16 @@ class GenerationKind(TextKind):
     models = {"tiny": ModelDefaults(epochs=10, lr=1e-3, from_scratch=True)}
     model_options = ("freeze_embeddings", "beams", "max_target_length")
 
-    def collect_labels(
-        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
-    ) -> list[str]:
-        """None: the classes are the tokenizer's."""
-        return []
-
     def recognises(self, columns: Any) -> bool:
         """Targets differ: labels would recur."""
         names = columns.source_and_target()
         return names is not None and 2 * columns.n_values(names[1]) > len(columns.table.rows)
 
-    def describe(
-        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
-    ) -> str:
-        return f'kind generation: generate column "{roles["label"]}" from column "{roles["text"]}"'
+    def collect_labels(
+        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
+    ) -> list[str]:
+        """None: the classes are the tokenizer's."""
+        return []
 
     def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         return ("bleu_4", "bleu_3", "bleu_2", "bleu_1", "rouge_l", "rouge_1", "rouge_2")
@@ -155,9 +139,7 @@ class GenerationKind(TextKind):
     def score(
         self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
     ) -> dict[str, float]:
-        from sparring.lab.kinds import metrics
-
-        return metrics.text_metrics(self.targets(samples), predicted)
+        return text_metrics(self.targets(samples), predicted)
 
     def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
         """None: no two texts are alike."""

@@ -70,7 +70,7 @@ class ImageKind(MediaKind):
         return [f"images cut to squares and scaled to {size or SIDE} pixels (--image-size)"]
 
     def read_arrays(self, arrays: Mapping[str, Any], sample_rate: int, path: Path) -> list[Sample]:
-        """(N, H, W) or (N, H, W, C) to (C, H, W) each: bytes as they are, other numbers as float32, all finite."""
+        """(N, H, W) or (N, H, W, C) to (C, H, W) each: bytes, or finite numbers as float32."""
         import numpy as np
 
         images = arrays["images"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,8 @@ class MediaKind(Kind):
     def key(self, sample: Sample) -> Hashable:
         return bytes(sample[self.fields[0]].numpy().tobytes())
 
-    def parse_inputs(
-        self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
-    ) -> list[Sample]:
-        if seconds is not None:
-            raise UserError(f"{task} takes one {self} file, not a pair")
-        return [self._parse_input(Path(path).expanduser(), task, processor) for path in inputs]
-
-    def _parse_input(self, path: Path, task: str, processor: Any) -> Sample:
+    def parse_input(self, text: str, task: str, processor: Any) -> Sample:
+        path = Path(text).expanduser()
         if not path.is_file():
             raise UserError(
                 f"{path}: no such file; {task} is about {self} files, so predict takes their paths"

@@ -1,6 +1,7 @@
 """Metrics, from libraries that people trust: scikit-learn, seqeval, scipy, sacrebleu and rouge-score.
 
-All lie between 0 and 1, Matthews' correlation between -1 and 1. Libraries are imported when a metric is computed.
+All lie between 0 and 1, Matthews' correlation between -1 and 1. Libraries are imported when a metric is
+computed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def tag_metrics(
 
 
 def span_metrics(targets: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """F1, precision and recall of spans (seqeval, which counts as conlleval does), and accuracy over all tokens."""
+    """F1, precision and recall of spans (seqeval, as conlleval counts), and accuracy over all tokens."""
     from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
     spans = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
@@ -83,8 +84,8 @@ def correction_metrics(
 ) -> dict[str, float]:
     """Sentence-level spelling correction and detection (Cheng et al. 2020).
 
-    Precision is over the sentences that were changed, recall over those with errors. Correction requires the right
-    sentence, detection only the right positions.
+    Precision is over the sentences that were changed, recall over those with errors. Correction requires
+    the right sentence, detection only the right positions.
     """
     rows = list(zip(sources, targets, predicted, strict=True))
     n_changed = sum(source != prediction for source, _, prediction in rows)
@@ -108,8 +109,8 @@ def _changes(before: str, after: str) -> list[int]:
 
 
 def text_metrics(targets: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
-    """Corpus BLEU-1 to BLEU-4 (sacrebleu, with its tokenization and smoothing), and mean F1 of ROUGE-1, -2 and -L
-    (rouge-score, with stemming)."""
+    """Corpus BLEU-1 to BLEU-4 (sacrebleu, with its tokenization and smoothing), and mean F1 of ROUGE-1, -2
+    and -L (rouge-score, with stemming)."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
         from sacrebleu.metrics.bleu import BLEU
@@ -132,7 +133,7 @@ def text_metrics(targets: Sequence[str], predicted: Sequence[str]) -> dict[str, 
 
 
 def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Pearson correlation; None if it is undefined: fewer than three points, a constant, or a value not finite."""
+    """Pearson correlation; None for fewer than three points, a constant, or values that are not finite."""
     if len(x) < 3 or not all(map(math.isfinite, [*x, *y])) or min(max(x) - min(x), max(y) - min(y)) < 1e-12:
         return None
     from scipy.stats import pearsonr

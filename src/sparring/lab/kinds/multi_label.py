@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sparring.lab.kinds.base import register_kind, shorten
 from sparring.lab.kinds.encoder import Features, Sample
+from sparring.lab.kinds.metrics import multilabel_metrics
 from sparring.lab.kinds.text import TextEncoder, TextKind
 
 
@@ -38,10 +39,6 @@ class MultiLabelEncoder(TextEncoder):
         for row in self.positives(logits).cpu():
             yield [self.labels[i] for i in row.nonzero().squeeze(1).tolist()]
 
-    def probabilities(self, logits: Tensor, n: int = 5) -> dict[str, Any]:
-        """None: the labels do not exclude each other."""
-        return {}
-
 
 @register_kind
 class MultiLabelKind(TextKind):
@@ -54,16 +51,9 @@ class MultiLabelKind(TextKind):
     one_label = False
     multilabel = True
     roles = {"text": "text", "label": "labels"}
+    description = 'column "{label}" holds any of {n_labels} values'
     has_separator = True
     encoder_class = MultiLabelEncoder
-
-    def describe(
-        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
-    ) -> str:
-        if label_columns:
-            return f"kind multi-label: {n_labels} columns of 0 and 1, one per label: {label_columns}"
-        cut = f', separated by "{separator}"' if separator else ""
-        return f'kind multi-label: column "{roles["label"]}" holds any of {n_labels} values{cut}'
 
     def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         return ("micro_f1", "macro_f1")
@@ -71,9 +61,7 @@ class MultiLabelKind(TextKind):
     def score(
         self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
     ) -> dict[str, float]:
-        from sparring.lab.kinds import metrics
-
-        return metrics.multilabel_metrics(self.targets(samples), predicted, labels)
+        return multilabel_metrics(self.targets(samples), predicted, labels)
 
     def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
         for label in sorted({*sample["labels"], *predicted}):

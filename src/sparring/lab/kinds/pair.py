@@ -1,6 +1,6 @@
 """Pairs of texts with one label each."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from sparring.lab.errors import UserError
@@ -25,6 +25,9 @@ class PairKind(TextKind):
     name = "pair"
     fields = ("text", "text_b", "label")
     roles = {"text": "text", "text_b": "text_b", "label": "label"}
+    description = (
+        'two texts, columns "{text}" and "{text_b}"; column "{label}" holds one of {n_labels} values'
+    )
     text_pairs = (
         ("premise", "hypothesis"),
         ("sentence1", "sentence2"),
@@ -46,12 +49,6 @@ class PairKind(TextKind):
     def key(self, sample: Sample) -> Hashable:
         """A pair in reverse order is the same pair."""
         return tuple(sorted((sample["text"], sample["text_b"])))
-
-    def describe(
-        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
-    ) -> str:
-        texts = f'columns "{roles["text"]}" and "{roles["text_b"]}"'
-        return f'kind pair: two texts, {texts}; column "{roles["label"]}" holds one of {n_labels} values'
 
     def parse_inputs(
         self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any

@@ -7,6 +7,7 @@ from typing import Any
 
 from sparring.lab.kinds.base import register_kind
 from sparring.lab.kinds.encoder import Sample
+from sparring.lab.kinds.metrics import correction_metrics
 from sparring.lab.kinds.text import TextKind
 from sparring.lab.kinds.token import PerTokenEncoder
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
@@ -31,7 +32,7 @@ class SpellingEncoder(PerTokenEncoder):
 
 @register_kind
 class SpellingKind(TextKind):
-    """A sentence and its correction, character by character. The classes are the characters of the training data."""
+    """A sentence and its correction, as long. The classes are the characters of the training data."""
 
     name = "spelling"
     fields = ("source", "target")
@@ -40,6 +41,7 @@ class SpellingKind(TextKind):
     one_label = False
     labelled = False
     roles = {"text": "source", "label": "target"}
+    description = 'columns "{text}" and "{label}" with as many characters'
     column_names = {"text": frozenset({"source"}), "label": frozenset({"target"})}
     vocabulary_fields = ("source", "target")
     words = True
@@ -51,12 +53,6 @@ class SpellingKind(TextKind):
     }
     model_options = ("layers", "freeze_embeddings")
 
-    def collect_labels(
-        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
-    ) -> list[str]:
-        """The characters of the training sentences, as in the paper."""
-        return sorted({character for sample in train for character in sample["source"] + sample["target"]})
-
     def recognises(self, columns: Any) -> bool:
         """Sources and targets have equal lengths, but for a few mistakes, which are reported then."""
         names = columns.source_and_target()
@@ -65,10 +61,11 @@ class SpellingKind(TextKind):
         rows = [[len(str(row.get(name))) for name in names] for _, row in columns.table.rows]
         return sum(source == target for source, target in rows) >= 0.95 * len(rows)
 
-    def describe(
-        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
-    ) -> str:
-        return f'kind spelling: columns "{roles["text"]}" and "{roles["label"]}" with as many characters'
+    def collect_labels(
+        self, train: Sequence[Sample], dev: Sequence[Sample], test: Sequence[Sample]
+    ) -> list[str]:
+        """The characters of the training sentences, as in the paper."""
+        return sorted({character for sample in train for character in sample["source"] + sample["target"]})
 
     def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         return ("correction_f1", "correction_precision", "correction_recall", "detection_f1")
@@ -76,11 +73,8 @@ class SpellingKind(TextKind):
     def score(
         self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
     ) -> dict[str, float]:
-        from sparring.lab.kinds import metrics
-
-        return metrics.correction_metrics(
-            [sample["source"] for sample in samples], self.targets(samples), predicted
-        )
+        sources = [sample["source"] for sample in samples]
+        return correction_metrics(sources, self.targets(samples), predicted)
 
     def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
         """Only characters that were changed, or should have been."""

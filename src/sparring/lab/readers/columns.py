@@ -59,6 +59,13 @@ class ColumnMapping:
         """All columns that are used."""
         return [*self.roles.values(), *self.label_columns]
 
+    def describe(self, n_labels: int) -> str:
+        """Tell a user how the columns were understood."""
+        if self.label_columns:
+            return f"{n_labels} columns of 0 and 1, one per label: {some(self.label_columns)}"
+        separator = f', separated by "{self.separator}"' if self.separator and self.kind.multilabel else ""
+        return self.kind.description.format(**self.roles, n_labels=n_labels) + separator
+
     def sample(self, row: Row, place: str) -> Sample:
         """Make a sample of a row; ``place`` is for errors."""
         fields = {self.kind.roles[role]: self._value(role, row, place) for role in self.roles}
@@ -113,8 +120,11 @@ def map_columns(table: RawTable, requested: Columns) -> ColumnMapping:
     separator = requested.separator
     if kind is None:
         lists = bool(label_columns) or matcher.holds_lists(roles["label"])
-        separator = None if lists else separator or matcher.plural_separator()
-        kind = get_kind("multi-class" if separator is None and not lists else "multi-label")
+        if lists:
+            separator = None
+        elif separator is None and normalized(roles["label"]) in PLURALS:
+            separator = _find_separator(matcher.values(roles["label"]))
+        kind = get_kind("multi-label" if lists or separator is not None else "multi-class")
     elif kind.multilabel and not label_columns:
         separator = separator or _find_separator(matcher.values(roles["label"]))
     if requested.separator is not None and not kind.has_separator:
@@ -192,8 +202,8 @@ class ColumnMatcher:
         candidates = [self.find(first) + self.find(second) for first, second in pairs]
         candidates = [columns for columns in candidates if len(columns) == 2] if len(missing) == 2 else []
         if not candidates:
-            known = [self.roles["label"]] if "label" in self.roles else []
-            label = known or self.find("label") or self.find(*LABELS)
+            label = [column for role, column in self.roles.items() if role == "label"]
+            label = label or self.find("label") or self.find(*LABELS)
             columns = [column for column in self._remaining() if column not in label]
             candidates = [columns] if len(label) == 1 and len(columns) == len(missing) else []
         if len(candidates) != 1:
@@ -216,10 +226,8 @@ class ColumnMatcher:
         if "label" in self.roles or not self.table.rows:
             return ()
         remaining = self._remaining()
-        is_indicator = {
-            column: all(_boolean(row.get(column)) is not None for _, row in self.table.rows)
-            for column in remaining
-        }
+        rows = [row for _, row in self.table.rows]
+        is_indicator = {c: all(_boolean(row.get(c)) is not None for row in rows) for c in remaining}
         indicators = [column for column in remaining if is_indicator[column]]
         others = [column for column in remaining if not is_indicator[column]]
         if len(indicators) < 2 or len(others) != (0 if "text" in self.roles else 1):
@@ -244,11 +252,6 @@ class ColumnMatcher:
             self.roles[missing[0]] = remaining[0]
         elif missing:
             raise self._ambiguous(" and ".join(f"the {role}" for role in missing), *missing)
-
-    def plural_separator(self) -> str | None:
-        """The separator of a label column whose name is a plural."""
-        column = self.roles["label"]
-        return _find_separator(self.values(column)) if normalized(column) in PLURALS else None
 
     def _remaining(self) -> list[str]:
         taken = {*self.roles.values(), *self.find(*IDS)}

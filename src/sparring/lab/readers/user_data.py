@@ -175,7 +175,7 @@ def _read_samples(source: Source, columns: Columns) -> tuple[Kind, Splits, tuple
         samples = [sample for split in splits.values() for sample in split]
         counts.update(label for sample in samples for label in kind.labels_of(sample))
         _check_labels(mapping, counts, tables["train"].name)
-    description = kind.describe(mapping.roles, len(counts), mapping.separator, some(mapping.label_columns))
+    description = f"kind {kind}: {mapping.describe(len(counts))}"
     table_notes = [note for table in tables.values() for note in table.notes]
     return kind, splits, (*table_notes, description, *mapping.notes, *hidden)
 

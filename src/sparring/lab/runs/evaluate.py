@@ -1,4 +1,4 @@
-"""A network's figures on one part of the data: quality, loss, margins, and what it predicts."""
+"""Evaluate a network on one split: metrics, loss, margins and predictions."""
 
 from __future__ import annotations
 
@@ -8,72 +8,88 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from sparring.backward.skipper import Look
 from sparring.heads.linear import LinearLoss
 from sparring.lab.kinds import Kind
 from sparring.lab.kinds.encoder import Encoder
 from sparring.lab.runs.schema import N_BINS
 from sparring.lab.task import Sample
 from sparring.losses import Loss
+from sparring.losses.diagnostics import margins
 
 
-class Outcome(NamedTuple):
-    figures: dict[str, float]  # the metrics of the kind, loss, won_share, margin
-    predicted: list[Any]  # one for each sample
-    margins: list[float]  # p_margin of each sample, the smallest of its rows; nan where it has none
-    histogram: list[int]  # of the rows' margins
+class Evaluation(NamedTuple):
+    """What a network achieves on a split."""
+
+    figures: dict[str, float]  # the metrics of the kind, and loss, won_share, margin
+    predicted: list[Any]  # one prediction per sample
+    margins: list[float]  # p_margin of each sample, the smallest of its rows; nan if it has none
+    histogram: list[int]  # of the margins of all rows
 
 
 class Evaluator:
-    """Scores networks on the same samples again and again, batches of similar length, nothing kept but labels and margins."""
+    """Evaluates networks on the same samples, in batches of similar length.
+
+    Args:
+        kind: The kind of the samples.
+        encoder: Makes batches of the samples.
+        samples: The split.
+        loss: The loss whose value, won rows and margins are measured.
+        batch_size: Samples per batch.
+    """
 
     def __init__(
         self, kind: Kind, encoder: Encoder, samples: Sequence[Sample], loss: Loss, batch_size: int = 64
     ) -> None:
         self.kind = kind
-        self.encoder, self.samples, self.loss, self.batch_size = encoder, samples, loss, batch_size
+        self.encoder = encoder
+        self.samples = samples
+        self.loss = loss
         self.features = encoder.encode(samples)
         lengths = encoder.lengths(self.features) or [0] * len(samples)
-        self.order = sorted(range(len(samples)), key=lengths.__getitem__)
-        self.last: Outcome | None = None
+        order = sorted(range(len(samples)), key=lengths.__getitem__)
+        self.batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        self.last: Evaluation | None = None
 
     def __call__(self, net: nn.Module) -> dict[str, float]:
-        """For ``Loop(evaluate=…)``."""
+        """Evaluate, and return the figures. The whole result is kept as ``last``."""
         self.last = self.outcome(net)
         return self.last.figures
 
     @torch.no_grad()
-    def outcome(self, net: nn.Module) -> Outcome:
+    def outcome(self, net: nn.Module) -> Evaluation:
+        """Evaluate."""
         net.eval()
-        judge, device = self.encoder.objective(net, self.loss), next(net.parameters()).device
+        objective = self.encoder.objective(net, self.loss)
+        margins_of = objective.margins if isinstance(objective, LinearLoss) else margins
+        device = next(net.parameters()).device
         predicted: list[Any] = [None] * len(self.samples)
         smallest = [float("nan")] * len(self.samples)
-        every: list[Tensor] = []
-        total = mass = n_won = n_valid = 0.0
-        for start in range(0, len(self.order), self.batch_size):
-            chosen = self.order[start : start + self.batch_size]
-            samples, features = [self.samples[i] for i in chosen], [self.features[i] for i in chosen]
+        row_margins: list[Tensor] = [torch.zeros(0)]
+        total = weight = n_won = n_valid = 0.0
+        for indices in self.batches:
+            samples = [self.samples[i] for i in indices]
+            features = [self.features[i] for i in indices]
             batch = {name: value.to(device) for name, value in self.encoder.collate(features).items()}
-            given, target = self.encoder.forward(net, batch)
-            given = given.float()
-            rows = judge.rows(given, target)
-            total, mass = (
-                total + rows.sum().item(),
-                mass + float(rows.valid.sum() if rows.weight is None else rows.weight.sum()),
-            )
-            n_won, n_valid = n_won + rows.won.sum().item(), n_valid + rows.valid.sum().item()
-            margin = (
-                Look(given, target, rows, len(chosen), judge if isinstance(judge, LinearLoss) else None)
-                .margins()
-                .cpu()
-            )
-            every.append(margin[~margin.isnan()])
-            least = margin.nan_to_num(torch.inf).amin(1)
-            guesses = self.encoder.predict(net, batch, given, samples, features)
-            for i, guess, value in zip(chosen, guesses, least.tolist(), strict=True):
-                predicted[i], smallest[i] = guess, value if value < torch.inf else float("nan")
-        together = torch.cat(every) if every else torch.zeros(0)
+            outputs, target = self.encoder.forward(net, batch)
+            outputs = outputs.float()
+            rows = objective.rows(outputs, target)
+            total += rows.sum().item()
+            weight += float(rows.valid.sum() if rows.weight is None else rows.weight.sum())
+            n_won += rows.won.sum().item()
+            n_valid += rows.valid.sum().item()
+            margin = margins_of(outputs, target).reshape(len(indices), -1).cpu()  # nan where a row is ignored
+            row_margins.append(margin[~margin.isnan()])
+            logits = outputs.movedim(1, -1) if outputs.ndim > 2 else outputs
+            predictions = self.encoder.predict(net, batch, logits, samples, features)
+            least = margin.nan_to_num(torch.inf).amin(1).tolist()
+            for i, prediction, value in zip(indices, predictions, least, strict=True):
+                predicted[i] = prediction
+                smallest[i] = value if value < torch.inf else float("nan")
+        all_margins = torch.cat(row_margins)
         figures = self.kind.score(self.samples, predicted, self.encoder.labels)
-        figures |= {"loss": total / (mass or 1), "won_share": n_won / (n_valid or 1)}
-        figures["margin"] = together.mean().item() if len(together) else 0.0
-        return Outcome(figures, predicted, smallest, torch.histc(together, N_BINS, -1, 1).int().tolist())
+        figures["loss"] = total / (weight or 1)
+        figures["won_share"] = n_won / (n_valid or 1)
+        figures["margin"] = all_margins.mean().item() if len(all_margins) else 0.0
+        return Evaluation(
+            figures, predicted, smallest, torch.histc(all_margins, N_BINS, -1, 1).int().tolist()
+        )

@@ -1,11 +1,12 @@
-"""A run before it runs: which task, with what settings, into which folder. Mistakes are found here, before anything is built."""
+"""Plans: what a run will do, and where it writes. Mistakes in settings are found before anything is built."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparring.lab.datasets import Data, Task, UserError, Where, get_task, known
+from sparring.lab.datasets import Data, Sample, Task, UserError, Where, get_task, known
 from sparring.lab.models.build import content_digest
 from sparring.lab.readers.columns import Columns
 from sparring.lab.readers.user_data import is_yours, open_yours
@@ -19,15 +20,15 @@ COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything decided, nothing built."""
+    """A run that has not started."""
 
-    config: Config  # resolved
+    config: Config  # with all defaults filled in
     task: Task
     data: Data
     folder: RunFolder
-    card: Scorecard | None = None  # one of the caller's own making, in place of the config's
-    chosen: tuple[int, ...] | None = None  # train on these samples only
-    anyway: bool = False  # go on with an unfinished run although its settings or data were others
+    card: Scorecard | None = None  # in place of the one that the config asks for
+    chosen: tuple[int, ...] | None = None  # train only on the samples with these indices
+    anyway: bool = False  # continue an unfinished run even if its settings or data have changed
 
     @property
     def name(self) -> str:
@@ -35,34 +36,48 @@ class Plan:
 
 
 def open_task(config: Config) -> tuple[Task, Data]:
-    """The task by name, or the user's own data."""
+    """The task by name, or the user's data."""
     where = Where.default(config.data_dir)
-    if known(config.task) or not is_yours(config.task):
-        task = get_task(config.task)
-        if given := [name for name in COLUMN_FLAGS if getattr(config, name) is not None]:
-            raise UserError(f"{given[0]} is for files of your own; {task.name} has its own form")
-        data = task.load(where)
-    else:
+    if not known(config.task) and is_yours(config.task):
         columns = Columns(
             config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator
         )
-        task, data = open_yours(config.task, where, columns, config.image_size)
-    return task, data
+        return open_yours(config.task, where, columns, config.image_size)
+    task = get_task(config.task)
+    for name in COLUMN_FLAGS:
+        if getattr(config, name) is not None:
+            raise UserError(f"{name} is for files of your own; {task.name} has its own form")
+    return task, task.load(where)
 
 
 def sizes(config: Config, data: Data) -> tuple[int, int, int]:
-    """Samples of train, dev and test that a run takes."""
-    asked = (
-        (config.n_train, data.train),
-        (config.n_dev, data.dev),
-        (config.n_test if config.test else 0, data.test),
-    )
-    n_train, n_dev, n_test = (len(part) if n is None else min(n, len(part)) for n, part in asked)
-    return n_train, n_dev, n_test
+    """How many samples of train, dev and test a run uses."""
+
+    def size(n: int | None, split: list[Sample]) -> int:
+        return len(split) if n is None else min(n, len(split))
+
+    n_test = size(config.n_test, data.test) if config.test else 0
+    return size(config.n_train, data.train), size(config.n_dev, data.dev), n_test
+
+
+def cut(samples: list[Sample], n: int | None) -> list[Sample]:
+    """A random subset of n samples, always the same one for the same n; None takes all."""
+    if n is None or n >= len(samples):
+        return samples
+    return random.Random(n).sample(samples, n)
 
 
 def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan:
-    """What a config means for a task's data, and the folder it goes to. A mistake in it is found here."""
+    """Check a config and fill in its defaults.
+
+    Args:
+        config: The settings.
+        task, data: What to train on.
+        strict: Refuse settings that the loss does not take.
+
+    Raises:
+        UserError: A setting does not fit the task, or is out of range.
+    """
     defaults = task.kind.model_defaults(config.model)
     resolved = config.resolved(
         task, epochs=defaults.epochs, lr=defaults.lr, pieces=defaults.pieces, strict=strict
@@ -77,7 +92,6 @@ def plan(config: Config, task: Task, data: Data, *, strict: bool = True) -> Plan
         raise UserError(str(error)) from None
     digest = resolved.digest(data.fingerprint + content_digest(resolved.model))
     name = "-".join([resolved.label.replace(" ", "-").replace("=", ""), Path(resolved.model).name, digest])
-    folder = (
-        Path(resolved.out) / file_name(task.name) / file_name(name) / f"seed-{resolved.seed}"
-    )  # never outside --out
+    # file_name keeps the folder within --out
+    folder = Path(resolved.out) / file_name(task.name) / file_name(name) / f"seed-{resolved.seed}"
     return Plan(resolved, task, data, RunFolder(folder))

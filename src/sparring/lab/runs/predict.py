@@ -1,4 +1,4 @@
-"""A finished run put to use: texts, or files with images or sounds in; labels or texts out."""
+"""Predict with the best model of a finished run."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ BATCH = 32
 
 
 def find_run(path: Path) -> RunFolder:
-    """The run in a folder; of several below it, the one that was best on dev."""
+    """The run in a folder. If there are several below it, the one with the best metric on dev.
+
+    Raises:
+        UserError: There is no finished run, or the runs are on different data.
+    """
     if not path.exists():
         raise UserError(f"{path}: no such folder; sparring run prints the folder of a run")
     runs = [run for run in find_runs(path) if run.model.exists()]
     if not runs:
         raise UserError(f"{path}: no finished run in it; the command that began one finishes it")
-    facts = [run.read("data") for run in runs]
-    if (
-        len(
-            {
-                (fact["task"], fact["kind"], fact["fingerprint"], run.summary()["metric"])
-                for fact, run in zip(facts, runs, strict=True)
-            }
-        )
-        > 1
-    ):
+    data_sets = set()
+    for run in runs:
+        facts = run.read("data")
+        data_sets.add((facts["task"], facts["kind"], facts["fingerprint"], run.summary()["metric"]))
+    if len(data_sets) > 1:
         raise UserError(
-            f"{path}: runs on different data; name one of the folders below it, such as {runs[0].path}"
+            f"{path}: runs on different data; name one of the folders in it, such as {runs[0].path}"
         )
     return max(runs, key=lambda run: run.summary()["dev"][run.summary()["metric"]])
 
@@ -65,7 +64,8 @@ class Predictor:
             texts_b: The second texts of pairs.
 
         Returns:
-            For each input its sample, what is ``predicted`` and, with one label per sample, ``probabilities``.
+            For each input its sample, what is ``predicted`` and, with one label per sample,
+            ``probabilities``.
         """
         for number, text in enumerate([*texts, *(texts_b or ())], 1):
             check_text(text, f"text {number}")
@@ -74,6 +74,14 @@ class Predictor:
         for start in range(0, len(samples), BATCH):
             part = samples[start : start + BATCH]
             features = self.encoder.encode(part)
-            answers = self.encoder.answers(self.net, self.encoder.collate(features), part, features)
-            rows += [{**plain(sample), **answer} for sample, answer in zip(part, answers, strict=True)]
+            batch = self.encoder.collate(features)
+            logits = None if self.kind.generates else self.net(**batch).logits
+            predicted = self.encoder.predict(self.net, batch, logits, part, features)
+            answers = [
+                {**plain(sample), "predicted": value} for sample, value in zip(part, predicted, strict=True)
+            ]
+            if self.kind.one_label and logits is not None:
+                for answer, row in zip(answers, logits, strict=True):
+                    answer["probabilities"] = self.encoder.probabilities(row)
+            rows += answers
         return rows

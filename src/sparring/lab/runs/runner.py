@@ -1,13 +1,11 @@
-"""One run: data, network and loss by name, trained, scored and written down; stopped at any moment, the same call goes on.
+"""One run: train a model, evaluate it, and write a run folder. A stopped run continues when run again.
 
 config ─► task ─► encoder ─► network ─► Loop ─► best on dev ─► test ─► run folder
 """
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import random
 import signal
 import threading
 from collections.abc import Iterator
@@ -26,9 +24,10 @@ from sparring.lab.kinds.encoder import Features
 from sparring.lab.kinds.metrics import pearson
 from sparring.lab.models.settings import ModelOptions
 from sparring.lab.runs import records
-from sparring.lab.runs.evaluate import Evaluator, Outcome
+from sparring.lab.runs.evaluate import Evaluation, Evaluator
 from sparring.lab.runs.plan import Plan
-from sparring.lab.runs.records import Journal
+from sparring.lab.runs.plan import cut as cut
+from sparring.lab.runs.run_log import RunLog
 from sparring.lab.task import plain
 from sparring.training import checkpoint
 from sparring.training.divergence import DivergenceError
@@ -37,302 +36,265 @@ from sparring.training.presets import find_speed
 from sparring.training.resume import ANYWAY, ResumeError
 from sparring.training.schedules import adamw
 
-N_PICTURES = 60  # hardest test samples that are kept with a picture
+N_PICTURES = 60  # the hardest test samples are saved with a picture
+SAVE_SECONDS = 30.0  # between checkpoints, unless --save-every is set
+NOT_METRICS = ("step", "epoch", "seconds", "value", "best")  # further entries of an evaluation
+LOOP_SETTINGS = (  # that a config and the training loop name alike
+    "schedule", "speed", "skip", "on_divergence", "eval_every", "metric", "patience", "save_every", "seed",
+)  # fmt: skip
+COUNTS = ("n_forward", "n_backward", "n_updates", "n_rows", "n_won")
 
 
-class Watch(Protocol):
-    """Somebody who looks on: a progress bar, a queue to another process."""
+class Observer(Protocol):
+    """Follows a run: a progress bar, or a queue to another process."""
 
     def begin(self, total: int) -> None:
-        """Training starts; so many batches in all."""
+        """Training starts, with this number of batches."""
 
     def step(self, entry: dict[str, Any]) -> bool:
-        """An optimizer step is over. True: save and stop."""
+        """An optimizer step is done. Return True to save and stop."""
 
     def evaluation(self, entry: dict[str, Any]) -> None:
-        """Dev was looked at."""
+        """The network was evaluated on dev."""
 
 
-def cut(samples: list[Sample], n: int | None) -> list[Sample]:
-    """n of them, always the same ones for the same n."""
-    if n is None or n >= len(samples):
-        return samples
-    return random.Random(n).sample(samples, n)
+def run(plan: Plan, observer: Observer | None = None) -> dict[str, Any]:
+    """Run a plan.
 
+    A finished run is not repeated. An unfinished one continues from its last checkpoint.
 
-def run(plan: Plan, watch: Watch | None = None) -> dict[str, Any]:
-    """Train as planned and return the summary. A finished run is not repeated, an unfinished one goes on where it was saved."""
+    Args:
+        plan: From `sparring.lab.runs.plan.plan`.
+        observer: Is told of every step and evaluation, and can stop the run.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        UserError: A setting is out of range, or the folder belongs to other settings.
+        DivergedError: Loss, gradients or weights are no longer finite.
+    """
     if plan.folder.done:
         return plan.folder.summary()
     n_threads = torch.get_num_threads()
     try:
-        under_way = Run(plan, watch)
+        current = Run(plan, observer)
         with records.alone(plan.folder.path):
-            return under_way.summary()
+            return current.summary()
     finally:
         torch.set_num_threads(n_threads)
 
 
 class Run:
-    """A plan under way."""
+    """A plan with its network, data and training loop."""
 
-    def __init__(self, plan: Plan, watch: Watch | None = None) -> None:
-        self.plan, self.watch, self.config = plan, watch, plan.config
-        config, data, task = plan.config, plan.data, plan.task
+    def __init__(self, plan: Plan, observer: Observer | None = None) -> None:
+        self.plan = plan
+        self.config = config = plan.config
+        self.observer = observer
+        self.path = plan.folder.path
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        self.path = plan.folder.path
-        train = cut(data.train, config.n_train)
+        train = cut(plan.data.train, config.n_train)
         if plan.chosen is not None:
             train = [train[i] for i in plan.chosen]
-        dev, self.test = cut(data.dev, config.n_dev), cut(data.test, config.n_test)
-        AcceleratorState._reset_state()  # the run before may have had another precision
-        self.engine = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
+        self.test = cut(plan.data.test, config.n_test)
+        AcceleratorState._reset_state()  # the run before may have used another precision
+        self.accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision=config.mixed_precision)
         set_seed(config.seed)
         options = {option.name: getattr(config, option.name) for option in fields(ModelOptions)}
-        self.model = data.build_model(config.model, ModelOptions(**options))
+        self.model = plan.data.build_model(config.model, ModelOptions(**options))
         assert config.max_length is not None
-        length = task.kind.limit_length(self.model, config.max_length)
-        self.encoder = data.encoder(
-            self.model.processor, length, top_k=task.top_k, max_target_length=config.max_target_length
+        self.encoder = plan.data.encoder(
+            self.model.processor,
+            plan.task.kind.limit_length(self.model, config.max_length),
+            top_k=plan.task.top_k,
+            max_target_length=config.max_target_length,
         )
-        self.board: Any = None
+        self.log = RunLog(self.path, config.tensorboard)
         features = self.encoder.encode(train)
         try:
-            self.loop = self._loop(features, dev)
-        except ValueError as error:  # a setting out of its range
+            self.loop = self._loop(features, cut(plan.data.dev, config.n_dev))
+        except ValueError as error:  # a setting out of range
             raise UserError(str(error)) from error
 
     def _loop(self, features: list[Features], dev: list[Sample]) -> Loop:
-        config = self.config
-        assert config.epochs is not None and config.lr is not None and config.batch_size is not None  # noqa: PT018, resolved
-        n_steps = config.epochs * -(-len(features) // (config.batch_size * self.engine.num_processes))
-        objective = self.encoder.objective(self.model.net, config.make_loss(n_steps))
-        self.judge = config.make_loss(n_steps, schedule=False).to(self.engine.device)
-        self.dev = Evaluator(self.plan.task.kind, self.encoder, dev, self.judge)
-        self.journals = {name: Journal(self.path / f"{name}.jsonl") for name in ("steps", "evaluations")}
-        self.journals["epochs"] = Journal(self.path / "epochs.jsonl", key="epoch")
+        config, net = self.config, self.model.net
+        assert config.epochs is not None and config.lr is not None and config.batch_size is not None  # noqa: PT018
+        n_steps = config.epochs * -(-len(features) // (config.batch_size * self.accelerator.num_processes))
+        objective = self.encoder.objective(net, config.make_loss(n_steps))
+        # evaluations use one δ, so that the losses of a run can be compared
+        self.eval_loss = config.make_loss(n_steps, schedule=False).to(self.accelerator.device)
+        self.dev = self._evaluator(dev)
         card = find_speed(config.speed).card(
-            len(features), self.model.net, rest=config.rest, check=config.check, max_rest=config.max_rest
+            len(features), net, rest=config.rest, check=config.check, max_rest=config.max_rest
         )
         return Loop(
-            self.model.net,
+            net,
             objective,
             features,
             batch_size=config.batch_size,
             epochs=config.epochs,
-            optimizer=adamw(self.model.net.to(self.engine.device), config.lr, config.weight_decay),
-            schedule=config.schedule,
+            optimizer=adamw(net.to(self.accelerator.device), config.lr, config.weight_decay),
             accumulation=config.make_accumulation(),
-            speed=config.speed,
-            skip=config.skip,
             scorecard=self.plan.card or card or False,
             lengths=self.encoder.lengths(features),
             forward=self.encoder.forward,
             collate=self.encoder.collate_for_training,
             max_grad_norm=config.max_grad_norm or None,
-            on_divergence=config.on_divergence,
             evaluate=self.dev,
-            eval_every=config.eval_every,
-            metric=config.metric,
-            patience=config.patience,
             load_best=True,
             folder=self.path,
-            save_every=config.save_every,
-            save_seconds=30.0 if config.save_every is None else None,
+            save_seconds=SAVE_SECONDS if config.save_every is None else None,
             resume=ANYWAY if self.plan.anyway else True,
-            seed=config.seed,
             log=self._log,
             log_step=self._log_step,
             progress=False,
-            accelerator=self.engine,
+            accelerator=self.accelerator,
+            **{name: getattr(config, name) for name in LOOP_SETTINGS},
         )
 
-    # ------------------------------------------------------------ while it runs
+    def _evaluator(self, samples: list[Sample]) -> Evaluator:
+        return Evaluator(self.plan.task.kind, self.encoder, samples, self.eval_loss)
 
     def _log_step(self, entry: dict[str, Any]) -> None:
-        self.journals["steps"].add(entry, self._n_lines()["steps"] - 1)
-        self._draw(
-            "train",
-            entry["step"],
-            {name: value for name, value in entry.items() if name not in ("step", "epoch")},
-        )
-        if self.watch is not None and self.watch.step(entry):
+        self.log.write("steps", entry, self.loop.record)
+        figures = {name: value for name, value in entry.items() if name not in ("step", "epoch")}
+        self.log.write_events("train", entry["step"], figures)
+        if self.observer is not None and self.observer.step(entry):
             self.loop.stop()
 
     def _log(self, entry: dict[str, Any]) -> None:
-        if "value" not in entry:  # an epoch
-            self.journals["epochs"].add(entry, self._n_lines()["epochs"] - 1)
+        if "value" not in entry:  # the end of an epoch, not an evaluation
+            self.log.write("epochs", entry, self.loop.record)
             return
         assert self.dev.last is not None
-        self.journals["evaluations"].add(
-            {**entry, "margins": self.dev.last.histogram}, self._n_lines()["evaluations"] - 1
-        )
-        self._draw("dev", entry["step"], self.dev.last.figures)
-        if self.watch is not None:
-            self.watch.evaluation(entry)
-
-    def _n_lines(self) -> dict[str, int]:
-        """Lines that the journals should have by now."""
-        record = self.loop.record
-        return {
-            "steps": int(record.totals["n_updates"]),
-            "epochs": len(record.epochs),
-            "evaluations": len(record.evaluations),
-        }
-
-    def _check_folder(self) -> None:
-        """Raise UserError where somebody has removed files of the run, or lines."""
-        self.plan.folder.check_whole()
-        for name, n_lines in self._n_lines().items():
-            self.journals[name].check(n_lines)
-
-    def _draw(self, group: str, step: int, figures: dict[str, Any]) -> None:
-        """Events for TensorBoard; those that a killed run wrote after its last checkpoint are purged."""
-        if not self.config.tensorboard:
-            return
-        if self.board is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.board = SummaryWriter(str(self.path / "tensorboard"), purge_step=step)
-        for name, value in figures.items():
-            if value is not None:
-                self.board.add_scalar(f"{group}/{name}", value, step)
+        self.log.write("evaluations", {**entry, "margins": self.dev.last.histogram}, self.loop.record)
+        self.log.write_events("dev", entry["step"], self.dev.last.figures)
+        if self.observer is not None:
+            self.observer.evaluation(entry)
 
     def summary(self) -> dict[str, Any]:
-        if self.config.tensorboard and importlib.util.find_spec("tensorboard") is None:
-            raise UserError("TensorBoard events need tensorboard: pip install tensorboard")
-        self._describe()
-        if self.watch is not None:
-            self.watch.begin(self.loop.total_steps)
-        try:
-            with _stopping(self.loop, alone=self.engine.num_processes == 1):
-                record = self.loop.run()
-        except ResumeError as error:
-            deliberately = ", --resume-anyway goes on with what is set now" if error.settings else ""
-            raise UserError(f"{error.reason}; --fresh begins anew{deliberately}") from None
-        except DivergenceError as error:
-            raise DivergedError(
-                f"{self.plan.name}: {error.reason}. --on-divergence warn goes on regardless"
-            ) from None
-        finally:
-            if self.board is not None:
-                self.board.close()
-        outcome = None
-        if self.config.test:
-            with self.engine.autocast():  # as dev was
-                outcome = Evaluator(self.plan.task.kind, self.encoder, self.test, self.judge).outcome(
-                    self.model.net
-                )
-            if self.config.on_divergence == "raise" and not math.isfinite(outcome.figures["loss"]):
-                raise DivergedError(
-                    f"{self.plan.name}: the loss on test is {outcome.figures['loss']}; look at the test data"
-                )
-        summary = self._summary(record, outcome)
-        if self.engine.is_main_process:
-            self._keep(outcome, summary)
-        self.engine.wait_for_everyone()
+        """Train, test, write the folder, and return the summary."""
+        if self.accelerator.is_main_process:
+            self._write_settings()
+        if self.observer is not None:
+            self.observer.begin(self.loop.total_steps)
+        record = self._train()
+        test = self._test() if self.config.test else None
+        summary = self._summary(record, test)
+        if self.accelerator.is_main_process:
+            self._write_results(test, summary)
+        self.accelerator.wait_for_everyone()
         return summary
 
-    def _describe(self) -> None:
-        if not self.engine.is_main_process:
-            return
-        data = self.plan.data
+    def _train(self) -> Any:
+        try:
+            with _stop_on_interrupt(self.loop, enabled=self.accelerator.num_processes == 1):
+                return self.loop.run()
+        except ResumeError as error:
+            advice = ", --resume-anyway goes on with what is set now" if error.settings else ""
+            raise UserError(f"{error.reason}; --fresh begins anew{advice}") from None
+        except DivergenceError as error:
+            advice = "--on-divergence warn goes on regardless"
+            raise DivergedError(f"{self.plan.name}: {error.reason}. {advice}") from None
+        finally:
+            self.log.close()
+
+    def _test(self) -> Evaluation:
+        with self.accelerator.autocast():  # as in evaluations on dev
+            test = self._evaluator(self.test).outcome(self.model.net)
+        loss = test.figures["loss"]
+        if self.config.on_divergence == "raise" and not math.isfinite(loss):
+            raise DivergedError(f"{self.plan.name}: the loss on test is {loss}; look at the test data")
+        return test
+
+    def _write_settings(self) -> None:
+        task, data = self.plan.task, self.plan.data
         records.write(self.path / "config.toml", self.config.toml())
         records.write_json(self.path / "machine.json", records.machine())
-        sizes = {
-            "train": len(self.loop.data),
-            "dev": len(self.dev.samples),
-            "test": len(self.test) if self.config.test else 0,
-        }
         facts = {
-            "task": self.plan.task.name,
+            "task": task.name,
             "kind": data.kind.name,
             "source": data.source,
             "notes": data.notes,
-            "top_k": self.plan.task.top_k,
+            "top_k": task.top_k,
             "fingerprint": data.fingerprint,
+            "sizes": {
+                "train": len(self.loop.data),
+                "dev": len(self.dev.samples),
+                "test": len(self.test) if self.config.test else 0,
+            },
+            "labels": data.labels,
         }
-        records.write_json(self.path / "data.json", {**facts, "sizes": sizes, "labels": data.labels})
+        records.write_json(self.path / "data.json", facts)
 
-    def _summary(self, record: Any, outcome: Outcome | None) -> dict[str, Any]:
-        evaluations, last, best = record.evaluations, record.epochs[-1], record.best or record.evaluations[-1]
+    def _summary(self, record: Any, test: Evaluation | None) -> dict[str, Any]:
+        best = record.best or record.evaluations[-1]
         metric = self.config.metric
         assert metric is not None
-        figures = {
-            name: value
-            for name, value in best.items()
-            if name not in ("step", "epoch", "seconds", "value", "best")
-        }
-        counts = {
-            name: record.totals[name] for name in ("n_forward", "n_backward", "n_updates", "n_rows", "n_won")
-        }
+        losses, values = ([entry[name] for entry in record.evaluations] for name in ("loss", metric))
         return {
             "task": self.plan.task.name,
             "contestant": self.config.label,
             "model": self.config.model,
             "seed": self.config.seed,
             "metric": metric,
-            "dev": figures,
-            "test": outcome.figures if outcome else None,
+            "dev": {name: value for name, value in best.items() if name not in NOT_METRICS},
+            "test": test.figures if test else None,
             "best_step": best["step"],
-            "correlation": pearson(
-                [entry["loss"] for entry in evaluations], [entry[metric] for entry in evaluations]
-            ),
-            "won_share": last["won_share"],
+            "correlation": pearson(losses, values),
+            "won_share": record.epochs[-1]["won_share"],
             "epochs": len(record.epochs),
             "n_samples": len(self.loop.data),
             "n_planned": len(self.loop.data) * self.loop.n_done / self.loop.sampler.n_planned,
-            **counts,
-            "seconds": record.totals["seconds"],
-            "cpu_seconds": record.totals["cpu_seconds"],
+            **{name: record.totals[name] for name in (*COUNTS, "seconds", "cpu_seconds")},
             "folder": str(self.path),
             "config": asdict(self.config),
         }
 
-    def _keep(self, outcome: Outcome | None, summary: dict[str, Any]) -> None:
-        """The summary comes last: where it is, everything is."""
+    def _check_folder(self) -> None:
+        """Raise `UserError` if files of the run, or lines in them, were removed."""
+        self.plan.folder.check_whole()
+        self.log.check(self.loop.record)
+
+    def _write_results(self, test: Evaluation | None, summary: dict[str, Any]) -> None:
+        """Write model, predictions and summary. The summary comes last: it marks a complete folder."""
         self._check_folder()
-        net: Any = self.model.net
-        net.save_pretrained(self.plan.folder.model)
-        if self.model.processor is not None:
-            self.model.processor.save_pretrained(self.plan.folder.model)
-        if outcome is not None:
-            records.write_lines(self.path / "predictions.jsonl", self._lines(outcome))
+        self.model.net.save_pretrained(self.plan.folder.model)
+        self.model.processor.save_pretrained(self.plan.folder.model)
+        if test is not None:
+            records.write_lines(self.path / "predictions.jsonl", self._predictions(test))
         summary["checksums"] = self.plan.folder.checksums()
         records.write_json(self.path / "summary.json", summary)
         self._check_folder()
         checkpoint.remove(self.path)
 
-    def _lines(self, outcome: Outcome) -> Iterator[dict[str, Any]]:
-        """The test samples and what was made of them; the hardest with a picture, where there is something to look at."""
-        known = [i for i, margin in enumerate(outcome.margins) if margin == margin]
-        hardest = set(sorted(known, key=outcome.margins.__getitem__)[:N_PICTURES])
-        for i, (sample, predicted, margin) in enumerate(
-            zip(self.test, outcome.predicted, outcome.margins, strict=True)
-        ):
-            shown = self.plan.data.kind.picture(sample) if i in hardest else None
-            yield {
-                **plain(sample),
-                "predicted": predicted,
-                "margin": margin,
-                **({"picture": shown} if shown else {}),
-            }
+    def _predictions(self, test: Evaluation) -> Iterator[dict[str, Any]]:
+        """The test samples with predictions and margins; the hardest also with a picture."""
+        margins = test.margins
+        finite = [i for i, margin in enumerate(margins) if not math.isnan(margin)]
+        hardest = set(sorted(finite, key=margins.__getitem__)[:N_PICTURES])
+        for i, sample in enumerate(self.test):
+            line = {**plain(sample), "predicted": test.predicted[i], "margin": margins[i]}
+            if i in hardest and (picture := self.plan.data.kind.picture(sample)):
+                line["picture"] = picture
+            yield line
 
 
 @contextmanager
-def _stopping(loop: Loop, alone: bool) -> Iterator[None]:
-    """Ctrl-C saves and stops at the end of the window; a second one stops at once."""
-    if not alone or threading.current_thread() is not threading.main_thread():
+def _stop_on_interrupt(loop: Loop, enabled: bool) -> Iterator[None]:
+    """The first Ctrl-C saves and stops at the end of the accumulation window, the second one at once."""
+    if not enabled or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
         loop.stop()
 
-    before = signal.signal(signal.SIGINT, stop)
+    previous = signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous)
