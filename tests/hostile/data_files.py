@@ -1,7 +1,5 @@
 """Small valid data files of every format that the lab reads, for the tests that damage them."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle
@@ -82,8 +80,8 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def own(path: Path) -> Data:
-    """Data of one's own, as ``sparring run PATH`` opens it."""
+def open_path(path: Path) -> Data:
+    """A user's data, as ``sparring run PATH`` opens it."""
     return open_task(Config(str(path), image_size=8 if path.is_dir() else None))[1]
 
 
@@ -106,7 +104,7 @@ Reader = Callable[[Path], Data]
 
 
 def table_of(name: str) -> Reader:
-    return lambda folder: own(folder / name)
+    return lambda folder: open_path(folder / name)
 
 
 def refused(read: Callable[[], Any], *words: str) -> None:

@@ -17,7 +17,7 @@ from sparring.cli.app import main
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.plan import open_task, plan
 from sparring.lab.untrusted import file_name
-from tests.hostile.data_files import WAVS, own, pickles, table, wav, write
+from tests.hostile.data_files import WAVS, open_path, pickles, table, wav, write
 from tests.hostile.test_untrusted import REFUSED, with_code
 
 SMALL = ["--epochs", "1", "--n-train", "20", "--n-dev", "5", "--n-test", "5", "--threads", "1"]
@@ -73,7 +73,7 @@ def test_names_that_are_no_text(
         tmp_path / "sounds",
         {**WAVS, os.fsdecode(b"0/caf\xe9.wav"): wav(), os.fsdecode(b"caf\xe9/1.wav"): wav()},
     )
-    data = own(root)
+    data = open_path(root)
     assert any("caf\\udce9.wav (its name" in note for note in data.notes)
     assert data.labels == ["0", "1"]
     name = os.fsdecode(b"caf\xe9.csv")

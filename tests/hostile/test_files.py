@@ -1,9 +1,7 @@
-"""Damaged and hostile data files: every reader ends in samples or in a `UserError`, and nothing in a file is executed.
+"""Damaged and hostile data files: every reader returns samples or raises a `UserError`.
 
 The fuzzers are deterministic. ``SPARRING_HOSTILE=10`` makes ten times as many mutations.
 """
-
-from __future__ import annotations
 
 import contextlib
 import gzip
@@ -34,7 +32,7 @@ from tests.hostile.data_files import (
     images,
     lines,
     npz,
-    own,
+    open_path,
     published,
     refused,
     rows,
@@ -58,23 +56,9 @@ ODD = [
         b'"',
         b"'",
         b",",
-        b"\t",
-        b"{",
-        b"[",
     ),
-    *(
-        b"[" * 5000,
-        b"9" * 5000,
-        b"1e999",
-        b"-1",
-        b"NaN",
-        b"Infinity",
-        b"null",
-        b"true",
-        b"\x80\x05.",
-        b"\xff" * 8,
-        b"\x7f" * 4,
-    ),
+    *(b"\t", b"{", b"[", b"[" * 5000, b"9" * 5000, b"1e999", b"-1", b"NaN", b"Infinity", b"null", b"true"),
+    *(b"\x80\x05.", b"\xff" * 8, b"\x7f" * 4),
 ]
 
 
@@ -85,12 +69,12 @@ FORMATS: dict[str, tuple[dict[str, bytes], Reader]] = {
     "json": ({"a.json": json.dumps(rows()).encode()}, table_of("a.json")),
     "jsonl": ({"a.jsonl": lines()}, table_of("a.jsonl")),
     "gz": ({"a.csv.gz": gzip.compress(table(","), mtime=0)}, table_of("a.csv.gz")),
-    "npz of images": ({"train.npz": npz(**images())}, own),
-    "npz of numbers": ({"train.npz": npz(**images("float32"))}, own),
-    "npz of sounds": ({"train.npz": npz(**sounds())}, own),
-    "meta.json": ({"meta.json": META, "train.npz": npz(**sounds())}, own),
-    "wav": (WAVS, own),
-    "png": (PNGS, own),
+    "npz of images": ({"train.npz": npz(**images())}, open_path),
+    "npz of numbers": ({"train.npz": npz(**images("float32"))}, open_path),
+    "npz of sounds": ({"train.npz": npz(**sounds())}, open_path),
+    "meta.json": ({"meta.json": META, "train.npz": npz(**sounds())}, open_path),
+    "wav": (WAVS, open_path),
+    "png": (PNGS, open_path),
     "cifar pickle": (CIFAR, published("cifar100")),
     "cifar names": (dict(reversed(CIFAR.items())), published("cifar100")),
     "recordings": (dict(reversed(RECORDINGS.items())), published("fsdd")),
@@ -102,7 +86,7 @@ N_MUTATIONS = 80 * FACTOR
 
 
 def mutated(raw: bytes, chance: random.Random) -> bytes:
-    """One to three damages: bits flipped, a part cut out or repeated, the end cut off, something odd put in."""
+    """One to three times: flip a bit, cut out or repeat a part, cut off the end, insert something odd."""
     content = bytearray(raw)
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(content) + 1)
@@ -164,19 +148,20 @@ def test_a_damaged_file_gives_samples_or_a_user_error(form: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (r'{"text": "a \ud800 b", "label": "up"}', ["a.jsonl:41", "half of a surrogate pair", "column 13"]),
-        (r'{"text": "a \udfff\ud800", "label": "up"}', ["a.jsonl:41", r"\udfff is half"]),
-        (r'{"text": "a", "label": "up", "\udfff": 1}', ["a.jsonl:41", "half of a surrogate pair"]),
-        ('{"text": ' + "[" * 100_000, ["a.jsonl:41", "nested too deeply"]),
-        ('{"text": ' + "[" * 500 + "]" * 500 + ', "label": "up"}', ["a.jsonl:41", "nested too deeply"]),
-        ('{"text": "a", "label": ' + "9" * 5000 + "}", ["a.jsonl:41", "an integer with too many digits", "column 24"]),
-        ('{"text": "' + "x" * (MAX_TEXT + 1) + '", "label": "up"}', ["a.jsonl:41: text", "10,000,001 characters"]),
+        (r'{"text": "a \ud800 b", "label": "up"}', ["half of a surrogate pair", "column 13"]),
+        (r'{"text": "a \udfff\ud800", "label": "up"}', [r"\udfff is half"]),
+        (r'{"text": "a", "label": "up", "\udfff": 1}', ["half of a surrogate pair"]),
+        ('{"text": ' + "[" * 100_000, ["nested too deeply"]),
+        ('{"text": ' + "[" * 500 + "]" * 500 + ', "label": "up"}', ["nested too deeply"]),
+        ('{"text": "a", "label": ' + "9" * 5000 + "}", ["an integer with too many digits", "column 24"]),
+        ('{"text": "' + "x" * (MAX_TEXT + 1) + '", "label": "up"}', [": text", "10,000,001 characters"]),
     ],
-)  # fmt: skip
+    ids=["low half", "high half", "half in a name", "open lists", "deep lists", "digits", "length"],
+)
 def test_json_that_python_cannot_hold(line: str, words: list[str], tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines() + b"\n" + line.encode())
-    refused(lambda: own(path), *words)
+    refused(lambda: open_path(path), "a.jsonl:41", *words)
 
 
 def test_json_that_is_good() -> None:
@@ -190,24 +175,24 @@ def test_json_that_is_good() -> None:
 def test_integers_that_do_not_fit_64_bits_are_labels_like_any_other(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"text": f"t {i}", "label": 2**64 + i % 2}) for i in range(30)))
-    assert own(path).labels == [str(2**64), str(2**64 + 1)]
+    assert open_path(path).labels == [str(2**64), str(2**64 + 1)]
 
 
 def test_a_python_list_with_half_a_character(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,labels\n" + "".join(f"t {i},\"['x\\ud800', 'y']\"\n" for i in range(20)))
-    refused(lambda: own(path), "a.csv:2: labels", "0xd800")
+    refused(lambda: open_path(path), "a.csv:2: labels", "0xd800")
 
 
 def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
     n, path = 100_000, tmp_path / "a.csv"
     header = ",".join(f"c{i}" for i in range(n))
     path.write_text(f"{header}\n" + (",".join("0" * n) + "\n") * 3)
-    refused(lambda: own(path), "cannot tell which column holds the text", "and 99,980 more")
+    refused(lambda: open_path(path), "cannot tell which column holds the text", "and 99,980 more")
     path.write_text(f"{header}\n1,2\n")
-    refused(lambda: own(path), "a.csv:2: expected 100000 columns", "and 99,980 more), got 2")
+    refused(lambda: open_path(path), "a.csv:2: expected 100000 columns", "and 99,980 more), got 2")
     path.write_text(",".join("c" * n) + "\n1,2\n")
-    refused(lambda: own(path), "two columns have the same name", "and 99,980 more")
+    refused(lambda: open_path(path), "two columns have the same name", "and 99,980 more")
     n = 40_000
     header = ",".join(f"c{i}" for i in range(n))
     path.write_text(
@@ -215,7 +200,7 @@ def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
         + "".join(f"t {j}," + ",".join(("01" * n)[j % 2 : n + j % 2]) + "\n" for j in range(4))
     )
     begin = time.process_time()
-    assert len(own(path).labels) == n
+    assert len(open_path(path).labels) == n
     assert time.process_time() - begin < 10
 
 
@@ -223,7 +208,7 @@ def test_a_hundred_thousand_columns(tmp_path: Path) -> None:
 def test_a_line_of_eleven_megabytes(content: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(content.format("word " * 2_200_000))
-    refused(lambda: own(path), "a.csv:", "a cell has more than 10,000,000 characters")
+    refused(lambda: open_path(path), "a.csv:", "a cell has more than 10,000,000 characters")
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
@@ -238,7 +223,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
         images=np.zeros((100, 900, 900), np.uint8),
         labels=np.arange(100) % 2,
     )
-    refused(lambda: own(tmp_path / "arrays"), "unpack to")
+    refused(lambda: open_path(tmp_path / "arrays"), "unpack to")
 
 
 def test_a_path_with_a_null_character() -> None:

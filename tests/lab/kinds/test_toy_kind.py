@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparring.cli.app import main
-from sparring.lab import task as tasks
+from sparring.lab import datasets
 from sparring.lab.kinds import base
 
 
@@ -17,12 +17,12 @@ from sparring.lab.kinds import base
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kind and its task, known during these tests only."""
     monkeypatch.setattr(base, "_KINDS", dict(base._KINDS))
-    monkeypatch.setattr(tasks, "_TASKS", dict(tasks._TASKS))
+    monkeypatch.setattr(datasets, "_TASKS", dict(datasets._TASKS))
     from tests.lab.kinds import toy_kind
 
     base.register_kind(toy_kind.PointKind)
     facts = {"about": "quadrants", "metric": "accuracy", "home": "made", "settings": {"batch_size": 16}}
-    tasks.register("quadrants", kind="point", **facts)(toy_kind.load)
+    datasets.register("quadrants", kind="point", load=toy_kind.load, **facts)
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: str) -> Any:

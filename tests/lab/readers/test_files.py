@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import gzip
 import json
@@ -10,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sparring.lab.kinds import get_kind
 from sparring.lab.readers.files import (
-    Table,
+    RawTable,
     as_list,
     check_sample,
     form_of,
@@ -19,9 +18,9 @@ from sparring.lab.readers.files import (
     read_lines,
     read_samples,
     read_table,
-    read_text,
 )
 from sparring.lab.task import DataError
+from sparring.lab.untrusted import read_text
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
 NAMES = [
@@ -39,7 +38,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def rows(table: Table) -> list[tuple[int, list[str]]]:
+def rows(table: RawTable) -> list[tuple[int, list[str]]]:
     return [(number, list(row.values())) for number, row in table.rows]
 
 
@@ -69,7 +68,9 @@ def test_bom_crlf_and_gzip_leave_no_trace(tmp_path: Path) -> None:
 
 def test_lines_end_at_newline_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "a\u2028b\x0bc\r\nd\n")
-    assert list(read_lines(path)) == [(1, "a\u2028b\x0bc"), (2, "d"), (3, "")]
+    lines = [(f"{path}:1", "a\u2028b\x0bc"), (f"{path}:2", "d"), (f"{path}:3", "")]
+    assert list(read_lines(path)) == lines
+    assert list(read_lines(path, blank=False)) == lines[:2]
 
 
 def test_wrong_bytes_are_named(tmp_path: Path) -> None:
@@ -271,8 +272,8 @@ def test_samples_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=re.escape(f"{path}:2: tokens and tags must have the same length, got 1 and 2")
     ):
-        read_samples(path, "token")
-    assert read_samples(write(path, '{"text": 3, "label": 0, "more": 1}'), "multi-class") == [
+        read_samples(path, get_kind("token"))
+    assert read_samples(write(path, '{"text": 3, "label": 0, "more": 1}'), get_kind("multi-class")) == [
         {"text": "3", "label": "0"}
     ]
 

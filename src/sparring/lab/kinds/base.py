@@ -41,6 +41,7 @@ class Kind:
     column_names: Mapping[
         str, frozenset[str]
     ] = {}  # names that mark the column of a role, if they are special
+    text_pairs: tuple[tuple[str, str], ...] = ()  # names that mark the columns of two texts
     description = 'column "{label}" holds one of {n_labels} values'  # {text}, {text_b}, {label}: column names
     has_separator = False  # a cell may hold several values
     separator: str | None = None  # what separates them by default
@@ -83,6 +84,10 @@ class Kind:
         """What identifies the input of a sample: the same key must not occur in two splits."""
         value = sample[self.fields[0]]
         return tuple(value) if isinstance(value, list) else value
+
+    def recognises(self, columns: Any) -> bool:
+        """Whether the columns of a table, a `ColumnMatcher`, show that its rows are of this kind."""
+        return False
 
     # ------------------------------------------------------------ files with one or many samples
 

@@ -122,6 +122,11 @@ class GenerationKind(TextKind):
     models = {"tiny": ModelDefaults(epochs=10, lr=1e-3, from_scratch=True)}
     model_options = ("freeze_embeddings", "beams", "max_target_length")
 
+    def recognises(self, columns: Any) -> bool:
+        """Targets differ: labels would recur."""
+        names = columns.source_and_target()
+        return names is not None and 2 * columns.n_values(names[1]) > len(columns.table.rows)
+
     def collect_labels(self, *splits: Samples) -> list[str]:
         """None: the classes are the tokenizer's."""
         return []

@@ -28,8 +28,23 @@ class PairKind(TextKind):
     description = (
         'two texts, columns "{text}" and "{text_b}"; column "{label}" holds one of {n_labels} values'
     )
+    text_pairs = (
+        ("premise", "hypothesis"),
+        ("sentence1", "sentence2"),
+        ("question1", "question2"),
+        ("text1", "text2"),
+        ("texta", "textb"),
+        ("sentencea", "sentenceb"),
+        ("text", "textb"),
+    )
     vocabulary_fields = ("text", "text_b")
     encoder_class = PairEncoder
+
+    def recognises(self, columns: Any) -> bool:
+        if "text" in columns.roles or "text_b" in columns.roles:
+            return "text_b" in columns.roles
+        counts = [[len(columns.find(name)) for name in names] for names in self.text_pairs]
+        return [1, 1] in counts
 
     def key(self, sample: Sample) -> Hashable:
         """A pair in reverse order is the same pair."""

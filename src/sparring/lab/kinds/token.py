@@ -124,6 +124,17 @@ class TokenKind(TextKind):
     auto_class = "AutoModelForTokenClassification"
     model_options = ("layers", "freeze_embeddings")
 
+    def recognises(self, columns: Any) -> bool:
+        text, label = columns.roles.get("text"), columns.roles.get("label")
+        if text is not None:
+            return bool(columns.holds_lists(text))
+        if not columns.find(*self.column_names["text"]):
+            return False
+        tags = self.column_names["label"]
+        if label is None:
+            return bool(columns.find(*tags))
+        return bool(columns.is_named(label, tags) or columns.holds_lists(label))
+
     def texts(self, train: Samples) -> list[str]:
         return [" ".join(sample["tokens"]) for sample in train]
 

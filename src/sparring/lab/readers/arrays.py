@@ -1,82 +1,92 @@
-"""Images and sounds on disk: folders with a class a folder, or arrays (npz.py). What cannot be read is named and counted.
+"""Read folders of images or sounds: a folder for each class, or arrays (npz.py).
 
-root/class/name.png                          dev and test are split off
-root/train/class/name.wav, root/test/…       parts as given
-root/train.npz, dev.npz, test.npz, meta.json arrays: images and labels, or audio, offsets and labels
+root/class/name.png                           dev and test are split off
+root/train/class/name.wav, root/test/…        splits as they are
+root/train.npz, dev.npz, test.npz, meta.json  images and labels, or audio, offsets and labels
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sparring.lab.kinds import Kind, list_kinds
 from sparring.lab.readers.hub import SPLIT_NAMES
 from sparring.lab.readers.npz import kind_of_npz, read_npz
-from sparring.lab.readers.published import Noted
-from sparring.lab.task import DataError, Sample, Splits
+from sparring.lab.readers.published import NotedSplits
+from sparring.lab.task import DataError, Sample
 from sparring.lab.untrusted import check_text, printable, reason
 
-NAMED = 5  # unreadable files that are named
+MAX_NAMED = 5  # unreadable files that a note names
+
+
+class UnreadableFiles:
+    """Collects files that cannot be read, so that the others can be used."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    @contextmanager
+    def skipping(self, name: str) -> Iterator[None]:
+        """Collect the file if the block raises an exception."""
+        try:
+            yield
+        except Exception as error:  # a damaged file can make a decoder raise anything
+            self.problems.append(printable(f"{name} ({reason(error, 60)})"))
+
+    def notes(self) -> tuple[str, ...]:
+        """A note that names the files, if there are any."""
+        if not self.problems:
+            return ()
+        n_more = len(self.problems) - MAX_NAMED
+        names = "; ".join(self.problems[:MAX_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
+        return (f"{len(self.problems)} file(s) could not be read and are left out: {names}",)
 
 
 def kind_of(folder: Path) -> Kind | None:
-    """Whether a folder holds images or sounds: by the arrays in it, or by the endings of the files below it."""
+    """The kind of the arrays in a folder or of the files below it; None if there are neither."""
     if (folder / "train.npz").is_file():
         return kind_of_npz(folder / "train.npz")
     kinds = {ending: candidate for candidate in list_kinds() for ending in candidate.endings}
     return next((kinds[path.suffix.lower()] for path in _files(folder) if path.suffix.lower() in kinds), None)
 
 
-def read_folder(folder: Path, kind: Kind, side: int | None = None) -> Noted:
-    """The splits there are, and what to know of them."""
+def read_folder(folder: Path, kind: Kind, image_size: int | None = None) -> NotedSplits:
+    """Read the splits of a folder; files that cannot be read are left out and named in a note."""
     if (folder / "train.npz").is_file():
         return read_npz(folder, kind)
-    parts = {
-        part: found
-        for part, names in SPLIT_NAMES.items()
-        for found in [_one_of(folder, names)]
-        if found is not None
-    }
-    roots = parts if "train" in parts else {"train": folder}
-    splits: Splits = {}
-    bad: list[str] = []
-    for part, root in roots.items():
-        splits[part] = list(_samples(root, kind, side, bad))
+    paths = [(split, folder / name) for split, names in SPLIT_NAMES.items() for name in reversed(names)]
+    roots = {split: path for split, path in paths if path.is_dir()}
+    if "train" not in roots:
+        roots = {"train": folder}
+    unreadable = UnreadableFiles()
+    splits = {split: _read_samples(root, kind, image_size, unreadable) for split, root in roots.items()}
     if not splits["train"]:
         raise DataError(
             f"{folder}: no readable {kind} below it; expected a folder for each class, "
             f"such as {folder.name}/cat/1{kind.endings[0]}"
-            + (f"; left out: {'; '.join(bad[:NAMED])}" if bad else "")
+            + "".join(f"; {note}" for note in unreadable.notes())
         )
-    notes = [
-        f"{sum(map(len, splits.values()))} files in {len({s['label'] for s in splits['train']})} folders, a class each"
-    ]
-    notes += kind.file_notes(side)
-    if bad:
-        more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-        notes.append(f"{len(bad)} file(s) could not be read and are left out: {'; '.join(bad[:NAMED])}{more}")
-    return Noted({part: samples for part, samples in splits.items() if samples}, tuple(notes))
-
-
-def _one_of(folder: Path, names: Sequence[str]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_dir()), None)
+    n_files = sum(map(len, splits.values()))
+    n_classes = len({sample["label"] for sample in splits["train"]})
+    notes = [f"{n_files} files in {n_classes} folders, a class each", *kind.file_notes(image_size)]
+    present = {split: samples for split, samples in splits.items() if samples}
+    return NotedSplits(present, (*notes, *unreadable.notes()))
 
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
 
 
-def _samples(root: Path, kind: Kind, side: int | None, bad: list[str]) -> Iterator[Sample]:
-    """``root/class/…/name``: the folder right below the root is the class."""
+def _read_samples(
+    root: Path, kind: Kind, image_size: int | None, unreadable: UnreadableFiles
+) -> list[Sample]:
+    """Read ``root/class/…/name``: the folder right below the root is the class."""
+    samples = []
     for path in _files(root):
-        below = path.relative_to(root)
-        if path.suffix.lower() not in kind.endings or len(below.parts) < 2:
-            continue
-        try:
-            check_text(str(below), "its name")
-            sample = kind.read_file(path, side)
-        except Exception as error:  # whatever a damaged file makes a decoder raise
-            bad.append(printable(f"{below} ({reason(error, 60)})"))
-            continue
-        yield {**sample, "label": below.parts[0], "name": str(below)}
+        name = path.relative_to(root)
+        if path.suffix.lower() in kind.endings and len(name.parts) > 1:
+            with unreadable.skipping(str(name)):
+                check_text(str(name), "its name")
+                sample = kind.read_file(path, image_size)
+                samples.append({**sample, "label": name.parts[0], "name": str(name)})
+    return samples

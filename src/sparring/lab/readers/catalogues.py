@@ -1,14 +1,14 @@
-"""The names of languages, countries, regions, scripts and currencies in 163 languages: the iso-codes translations in the pycountry package.
+"""Names of languages, countries, regions, scripts and currencies in 163 languages, from pycountry.
 
-Nothing is downloaded. An English name (a *msgid*) stands in up to seven catalogues, and each language translates some of them. A name that
-two entries share is one name: parts of a task are split by msgid, so that what is tested was not seen in another language.
+Its translations are those of iso-codes; nothing is downloaded. An English name (a *msgid*) is in up to seven
+catalogues, and each language translates some of them. Splits are made by msgid: a name in the test set does
+not occur in the training set in another language.
 """
-
-from __future__ import annotations
 
 import gettext
 import random
 import unicodedata
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ SHARES = (0.8, 0.1, 0.1)  # of the msgids, for train, dev and test
 
 
 class Spelling(NamedTuple):
-    """A string as the catalogues have it: the languages that write it so, and what it stands for."""
+    """A string in the catalogues, the languages that write it, and the msgids it translates; both sorted."""
 
     text: str
     languages: tuple[str, ...]
@@ -30,39 +30,35 @@ class Spelling(NamedTuple):
 
 @cache
 def entries() -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """(catalogue, msgid) → {language: string}. What is empty or left in English is dropped; strings are stripped and in NFC."""
+    """(catalogue, msgid) -> {language: translation}.
+
+    Translations are stripped and in NFC; those that are empty or equal to the English name are left out.
+    """
     try:
         import pycountry
     except ImportError:
-        raise UserError(
-            "this task's names come with pycountry, which is not installed: pip install 'sparring[lab]'"
-        ) from None
+        raise UserError("these names come with pycountry: pip install 'sparring[lab]'") from None
     folder = Path(pycountry.LOCALES_DIR)
     files = sorted(folder.glob("*/LC_MESSAGES/*.mo"))
     if not files:
-        raise DataError(
-            f"{folder}: expected <language>/LC_MESSAGES/*.mo, found none; reinstall it: pip install --force-reinstall pycountry"
-        )
-    found: dict[tuple[str, str], dict[str, str]] = {}
+        advice = "pip install --force-reinstall pycountry"
+        raise DataError(f"{folder}: expected <language>/LC_MESSAGES/*.mo, found none; {advice}")
+    translations: dict[tuple[str, str], dict[str, str]] = {}
     for path in files:
-        catalogue, language = path.stem, path.parent.parent.name
-        for msgid, text in read_catalogue(path).items():
-            strings = found.setdefault((catalogue, msgid), {})
+        language = path.parent.parent.name
+        for msgid, text in _read_catalogue(path).items():
+            by_language = translations.setdefault((path.stem, msgid), {})
             if text not in ("", msgid):
-                strings[language] = text
-    return found
+                by_language[language] = text
+    return translations
 
 
-def read_catalogue(path: Path) -> dict[str, str]:
-    """One .mo file: {msgid: msgstr} without the header, which is the translation of the empty string."""
-    with path.open("rb") as file:
-        catalogue: dict[Any, str] = vars(gettext.GNUTranslations(file))[
-            "_catalog"
-        ]  # gettext has no public way to list what it read
-    pairs = (
-        (_clean(msgid), _clean(text)) for msgid, text in catalogue.items() if isinstance(msgid, str)
-    )  # plural forms have tuples
-    return {msgid: text for msgid, text in pairs if msgid}
+def _read_catalogue(path: Path) -> dict[str, str]:
+    """{msgid: translation} of a .mo file, without the header, which translates the empty string."""
+    with path.open("rb") as file:  # gettext has no public way to list its entries
+        catalogue: dict[Any, str] = vars(gettext.GNUTranslations(file))["_catalog"]
+    names = [key for key in catalogue if isinstance(key, str) and key.strip()]  # plurals have tuples
+    return {_clean(name): _clean(catalogue[name]) for name in names}
 
 
 def _clean(text: str) -> str:
@@ -71,39 +67,38 @@ def _clean(text: str) -> str:
 
 @cache
 def spellings() -> tuple[Spelling, ...]:
-    """Every string once, its languages and msgids sorted.
+    """Every translation once.
 
-    Strings that are themselves an English name are left out: a language that writes the same has "not translated" them, so nobody knows
-    which languages do.
+    Strings that are an English name themselves are left out: the catalogues have no translation where a
+    language writes the same, so their languages are not known.
     """
     english = {msgid for _, msgid in entries()}
-    uses: dict[
-        str, tuple[tuple[str, ...], tuple[str, ...]]
-    ] = {}  # tuples, since 200,000 sets take a second longer
-    for (_, msgid), strings in entries().items():
-        for language, text in strings.items():
-            languages, msgids = uses.get(text, ((), ()))
-            uses[text] = (*languages, language), (*msgids, msgid)
+    languages: dict[str, list[str]] = defaultdict(list)
+    msgids: dict[str, list[str]] = defaultdict(list)
+    for (_, msgid), translations in entries().items():
+        for language, text in translations.items():
+            languages[text].append(language)
+            msgids[text].append(msgid)
     return tuple(
-        Spelling(text, tuple(sorted(set(languages))), tuple(sorted(set(msgids))))
-        for text, (languages, msgids) in uses.items()
+        Spelling(text, tuple(sorted(set(languages[text]))), tuple(sorted(set(msgids[text]))))
+        for text in languages
         if text not in english
     )
 
 
 @cache
 def part_of_msgid(seed: int = 0) -> Mapping[str, str]:
-    """msgid → train, dev or test, whatever the catalogue."""
+    """msgid -> train, dev or test; the same in all catalogues."""
     msgids = sorted({msgid for _, msgid in entries()})
     random.Random(seed).shuffle(msgids)
-    ends = [round(sum(SHARES[: i + 1]) * len(msgids)) for i in range(len(SHARES))]
-    return {
-        msgid: next(name for name, end in zip(SPLITS, ends, strict=True) if i < end)
-        for i, msgid in enumerate(msgids)
-    }
+    parts: dict[str, str] = {}
+    for i, split in enumerate(SPLITS):
+        end = round(sum(SHARES[: i + 1]) * len(msgids))
+        parts |= dict.fromkeys(msgids[len(parts) : end], split)
+    return parts
 
 
 def part_of(spelling: Spelling) -> str | None:
-    """None where it stands for names of several parts: it can be in none of them."""
+    """train, dev or test; None for a spelling that translates msgids of several parts."""
     parts = {part_of_msgid()[msgid] for msgid in spelling.msgids}
     return parts.pop() if len(parts) == 1 else None

@@ -1,317 +1,298 @@
-"""Which column holds what, and of what kind the samples are: named by the user, else guessed and said, never guessed between equals."""
+"""Find out which column of a table holds what, and the kind of its samples.
 
-from __future__ import annotations
+The user may name columns and kind. The rest is guessed from the names and the values of the columns, and the
+guess is reported. Between equally good columns nothing is guessed: an error asks for a flag.
+"""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from sparring.lab.kinds import Kind, get_kind, list_kinds
-from sparring.lab.readers.files import Row, Table, as_list, check_sample, is_empty, is_written_list, some
+from sparring.lab.readers.files import RawTable, Row, as_list, check_sample, is_empty, is_written_list, some
 from sparring.lab.task import DataError, Sample, UserError
 
-# Names as normal() gives them: lower case, letters and digits alone.
+# Names of columns without case, spaces and punctuation (see `normalized`).
 # fmt: off
-TEXTS = {
-    "abstract", "article", "body", "comment", "commenttext", "content", "description", "document", "email", "headline", "message",
-    "passage", "phrase", "post", "query", "question", "review", "reviewbody", "reviewtext", "sentence", "sms", "text", "title", "tweet",
-    "utterance",
-}
-MANY = {"categories", "classes", "emotions", "genres", "intents", "labels", "tags", "topics"}  # they promise several in a cell
-LABELS = MANY | {
-    "category", "class", "emotion", "genre", "intent", "label", "polarity", "rating", "sentiment", "stance", "stars", "tag", "target",
-    "topic",
+TEXTS = frozenset({
+    "abstract", "article", "body", "comment", "commenttext", "content", "description", "document", "email",
+    "headline", "message", "passage", "phrase", "post", "query", "question", "review", "reviewbody",
+    "reviewtext", "sentence", "sms", "text", "title", "tweet", "utterance",
+})
+PLURALS = frozenset({"categories", "classes", "emotions", "genres", "intents", "labels", "tags", "topics"})
+LABELS = PLURALS | {
+    "category", "class", "emotion", "genre", "intent", "label", "polarity", "rating", "sentiment", "stance",
+    "stars", "tag", "target", "topic",
 }
 # fmt: on
-PAIRS = (
-    ("premise", "hypothesis"),
-    ("sentence1", "sentence2"),
-    ("question1", "question2"),
-    ("text1", "text2"),
-    ("texta", "textb"),
-    ("sentencea", "sentenceb"),
-    ("text", "textb"),
-)
-IDS = {"id", "idx", "index", "guid", "uid", "uuid", "rowid", "unnamed0"}
+IDS = frozenset({"id", "idx", "index", "guid", "uid", "uuid", "rowid", "unnamed0"})
 SEPARATORS = ("|", ";", ",")
-MARKS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+BOOLEANS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 FLAGS = {"text": "--text-column", "text_b": "--text-b-column", "label": "--label-column"}
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What the user says of the columns; what is None is guessed."""
+    """What the user says about the columns of a table. None: guess."""
 
     text: str | None = None
     text_b: str | None = None
     label: str | None = None
     kind: str | None = None
-    separator: str | None = None  # between the labels, or the tokens, in one cell of a table
+    separator: str | None = None  # of the labels, or the tokens, in a cell
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a row becomes a sample."""
+class ColumnMapping:
+    """How the rows of a table become samples."""
 
     kind: Kind
-    roles: dict[str, str]  # column by text, text_b, label
-    separator: str | None = None
-    one_hot: tuple[str, ...] = ()  # columns of 0 and 1, one a label, in place of a label column
-    notes: tuple[str, ...] = ()
+    roles: Mapping[str, str]  # the columns by role: text, text_b, label
+    separator: str | None = None  # of several values in a cell
+    label_columns: tuple[str, ...] = ()  # columns of 0 and 1, one per label, in place of a label column
+    notes: tuple[str, ...] = ()  # on what was guessed
 
     @property
     def columns(self) -> list[str]:
-        return [*self.roles.values(), *self.one_hot]
+        """All columns that are used."""
+        return [*self.roles.values(), *self.label_columns]
+
+    def describe(self, n_labels: int) -> str:
+        """Tell a user how the columns were understood."""
+        if self.label_columns:
+            return f"{n_labels} columns of 0 and 1, one per label: {some(self.label_columns)}"
+        separator = f', separated by "{self.separator}"' if self.separator and self.kind.multilabel else ""
+        return self.kind.description.format(**self.roles, n_labels=n_labels) + separator
 
     def sample(self, row: Row, place: str) -> Sample:
-        made: Row = {
-            field: self._value(role, row, place)
-            for role, field in self.kind.roles.items()
-            if role in self.roles
-        }
-        if self.one_hot:
-            bad = next((column for column in self.one_hot if _mark(row.get(column)) is None), None)
-            if bad is not None:
-                raise DataError(f'{place}: column "{bad}" must hold 0 or 1, got {row.get(bad)!r:.80}')
-            made["labels"] = [column for column in self.one_hot if _mark(row[column])]
-        sample = check_sample(self.kind, made, place)
-        return {**sample, "labels": list(dict.fromkeys(sample["labels"]))} if self.kind.multilabel else sample
+        """Make a sample of a row; ``place`` is for errors."""
+        fields = {self.kind.roles[role]: self._value(role, row, place) for role in self.roles}
+        if self.label_columns:
+            fields[self.kind.target] = self._marked_labels(row, place)
+        sample = check_sample(self.kind, fields, place)
+        if self.kind.multilabel:
+            sample[self.kind.target] = list(dict.fromkeys(sample[self.kind.target]))
+        return sample
+
+    def _marked_labels(self, row: Row, place: str) -> list[str]:
+        for column in self.label_columns:
+            if _boolean(row.get(column)) is None:
+                raise DataError(f'{place}: column "{column}" must hold 0 or 1, got {row.get(column)!r:.80}')
+        return [column for column in self.label_columns if _boolean(row[column])]
 
     def _value(self, role: str, row: Row, place: str) -> Any:
         column = self.roles[role]
         value = row.get(column)
         if self.kind.roles[role] in self.kind.list_fields:
-            listed = as_list(value, self.separator or self.kind.separator)
-            if column not in row or not (listed or self.kind.multilabel):
-                raise DataError(f'{place}: column "{column}" is empty')
-            return listed
-        if is_empty(value):
+            value = as_list(value, self.separator or self.kind.separator)
+            empty = column not in row or not (value or self.kind.multilabel)
+        else:
+            empty = is_empty(value)
+        if empty:
             raise DataError(f'{place}: column "{column}" is empty')
-        exact = self.kind.equal_lengths is not None or isinstance(value, (list, dict))
-        return str(value).strip() if role == "label" and not exact else value
+        if role != "label" or isinstance(value, (list, dict)) or self.kind.equal_lengths is not None:
+            return value
+        return str(value).strip()
 
 
-def make_plan(table: Table, asked: Columns) -> Plan:
-    """The plan for a table, from what the user asked for and what the columns are called and hold."""
+def map_columns(table: RawTable, requested: Columns) -> ColumnMapping:
+    """Decide the role of each column and the kind, from what the user requests and what the columns hold."""
     kinds = {candidate.name: candidate for candidate in list_kinds() if candidate.roles}
-    name = asked.kind
+    name = requested.kind
     if name is not None and name not in kinds:
         raise UserError(f'--kind must be one of {", ".join(kinds)}, got "{name}"')
-    roles = {
-        role: _named(table, getattr(asked, role), flag)
-        for role, flag in FLAGS.items()
-        if getattr(asked, role) is not None
-    }
-    if len(set(roles.values())) < len(roles):
-        raise UserError(
-            f"{' and '.join(FLAGS[role] for role in roles)} must name different columns, got {', '.join(roles.values())}"
-        )
-    given = frozenset(roles)
-    kind = kinds[name] if name else _kind_by_names(table, roles)
+    matcher = ColumnMatcher(table)
+    roles = matcher.roles
+    matcher.assign_requested(requested)
+    guessed = [role for role in FLAGS if role not in roles]
+    candidates = [kinds[name]] if name else [form for form in kinds.values() if form.recognises(matcher)]
+    kind = candidates[0] if candidates else None
     if kind is not None and "text_b" in kind.roles:
-        roles = {**_pair(table, roles), **roles}
+        matcher.assign_pair(kind.text_pairs)
     elif "text_b" in roles:
         raise UserError(f"--text-b-column goes with --kind pair, got {kind}")
-    form = kind or get_kind("multi-class")
-    column_names: Mapping[str, Iterable[str]] = form.column_names or {"text": TEXTS, "label": LABELS}
-    for role, names in column_names.items():
-        _by_name(table, roles, role, names, best=form.roles[role])
-    one_hot = _one_hot(table, roles) if kind is None or kind.multilabel else ()
-    if not one_hot:
-        _by_what_is_left(table, roles, kind)
-    separator = asked.separator
+    matcher.assign_by_name(kind or get_kind("multi-class"))
+    label_columns = matcher.indicator_columns() if kind is None or kind.multilabel else ()
+    if not label_columns:
+        matcher.assign_remaining(by_values=kind is None or not kind.column_names)
+    separator = requested.separator
     if kind is None:
-        several, separator = (True, None) if one_hot else _several_labels(table, roles["label"], separator)
-        kind = get_kind("multi-label" if several else "multi-class")
-    elif kind.multilabel and not one_hot:
-        separator = separator or _find_separator(_values(table, roles["label"]))
-    if asked.separator is not None and not kind.has_separator:
+        lists = bool(label_columns) or matcher.holds_lists(roles["label"])
+        if lists:
+            separator = None
+        elif separator is None and normalized(roles["label"]) in PLURALS:
+            separator = _find_separator(matcher.values(roles["label"]))
+        kind = get_kind("multi-label" if lists or separator is not None else "multi-class")
+    elif kind.multilabel and not label_columns:
+        separator = separator or _find_separator(matcher.values(roles["label"]))
+    if requested.separator is not None and not kind.has_separator:
         raise UserError(f"--label-separator goes with --kind multi-label or token, got {kind}")
     roles = {role: roles[role] for role in FLAGS if role in roles}
-    fields = {kind.roles[role]: column for role, column in roles.items() if role not in given}
+    fields = {kind.roles[role]: roles[role] for role in guessed if role in roles}
     notes = [f'{field} from column "{column}"' for field, column in fields.items() if field != column]
-    used = {*roles.values(), *one_hot}
+    used = {*roles.values(), *label_columns}
     if unused := [column for column in table.columns if column not in used]:
         notes.append(f"columns not used: {some(unused, 20)}")
-    return Plan(kind, roles, separator, one_hot, tuple(notes))
+    return ColumnMapping(kind, roles, separator, label_columns, tuple(notes))
 
 
-@lru_cache(maxsize=2**17)  # asked for every column and role, and a file may have a hundred thousand columns
-def normal(name: str) -> str:
+class ColumnMatcher:
+    """Finds the column of each role. `Kind.recognises` looks at a table through it."""
+
+    def __init__(self, table: RawTable) -> None:
+        self.table = table
+        self.roles: dict[str, str] = {}  # the columns that were found, by role: text, text_b, label
+        self._columns: dict[str, list[str]] = defaultdict(list)  # by normalized name
+        for column in table.columns:
+            self._columns[normalized(column)].append(column)
+
+    def find(self, *names: str) -> list[str]:
+        """The columns without a role that have one of these names."""
+        columns = [column for name in names for column in self._columns.get(name, ())]
+        return [column for column in columns if column not in self.roles.values()]
+
+    def values(self, column: str) -> list[Any]:
+        """All values of a column that are not empty."""
+        return [value for _, row in self.table.rows if not is_empty(value := row.get(column))]
+
+    def is_named(self, column: str, names: Collection[str]) -> bool:
+        """Whether a column has one of these names."""
+        return normalized(column) in names
+
+    def n_values(self, column: str) -> int:
+        """The number of different values of a column."""
+        return len({str(value) for value in self.values(column)})
+
+    def holds_lists(self, column: str) -> bool:
+        """Whether all values of a column are lists."""
+        values = self.values(column)
+        return bool(values) and all(isinstance(value, list) or is_written_list(value) for value in values)
+
+    def source_and_target(self) -> tuple[str, str] | None:
+        """The columns "source" and "target", if there is no other text and the user names no column."""
+        source, target = self.find("source"), self.find("target")
+        if self.roles or len(source) != 1 or len(target) != 1 or self.find(*TEXTS):
+            return None
+        return source[0], target[0]
+
+    def assign_requested(self, requested: Columns) -> None:
+        """Assign the columns that the user names. Case matters only if two names differ in nothing else."""
+        for role, flag in FLAGS.items():
+            name = getattr(requested, role)
+            if name is None:
+                continue
+            columns = [column for column in self.table.columns if column.lower() == name.lower()]
+            if name in columns:
+                columns = [name]
+            if len(columns) != 1:
+                listed = _listed(self.table.columns)
+                raise UserError(f'{self.table.name}: no column "{name}" ({flag}); the columns are {listed}')
+            self.roles[role] = columns[0]
+        if len(set(self.roles.values())) < len(self.roles):
+            flags = " and ".join(FLAGS[role] for role in self.roles)
+            raise UserError(f"{flags} must name different columns, got {', '.join(self.roles.values())}")
+
+    def assign_pair(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Assign the two texts by their names; else the two columns that remain beside the label."""
+        missing = [role for role in ("text", "text_b") if role not in self.roles]
+        if not missing:
+            return
+        candidates = [self.find(first) + self.find(second) for first, second in pairs]
+        candidates = [columns for columns in candidates if len(columns) == 2] if len(missing) == 2 else []
+        if not candidates:
+            label = [column for role, column in self.roles.items() if role == "label"]
+            label = label or self.find("label") or self.find(*LABELS)
+            columns = [column for column in self._remaining() if column not in label]
+            candidates = [columns] if len(label) == 1 and len(columns) == len(missing) else []
+        if len(candidates) != 1:
+            raise self._ambiguous("the two texts", "text", "text_b")
+        self.roles |= zip(missing, candidates[0], strict=True)
+
+    def assign_by_name(self, kind: Kind) -> None:
+        """Assign text and label to the columns with such names; the name of the field is preferred."""
+        for role, names in (kind.column_names or {"text": TEXTS, "label": LABELS}).items():
+            if role in self.roles:
+                continue
+            columns = self.find(kind.roles[role]) or self.find(*names)
+            if len(columns) > 1:
+                raise self._ambiguous(f"the {role}", role)
+            if columns:
+                self.roles[role] = columns[0]
+
+    def indicator_columns(self) -> tuple[str, ...]:
+        """Two or more columns of 0 and 1 beside the text; the text may be the one other column."""
+        if "label" in self.roles or not self.table.rows:
+            return ()
+        remaining = self._remaining()
+        rows = [row for _, row in self.table.rows]
+        is_indicator = {c: all(_boolean(row.get(c)) is not None for row in rows) for c in remaining}
+        indicators = [column for column in remaining if is_indicator[column]]
+        others = [column for column in remaining if not is_indicator[column]]
+        if len(indicators) < 2 or len(others) != (0 if "text" in self.roles else 1):
+            return ()
+        if others:
+            self._check_header([*others, *indicators])
+            self.roles["text"] = others[0]
+        return tuple(indicators)
+
+    def assign_remaining(self, by_values: bool) -> None:
+        """Assign one missing role to the one remaining column, or two to two: the label has fewer values."""
+        missing = [role for role in ("text", "label") if role not in self.roles]
+        remaining = self._remaining()
+        if len(missing) == len(remaining) == 2 and by_values:
+            counts = {column: self.n_values(column) for column in remaining}
+            label, text = sorted(remaining, key=lambda column: counts[column])
+            self._check_header([text, label], label)
+            if counts[label] < counts[text]:
+                self.roles |= {"text": text, "label": label}
+                return
+        if len(missing) == len(remaining) == 1:
+            self.roles[missing[0]] = remaining[0]
+        elif missing:
+            raise self._ambiguous(" and ".join(f"the {role}" for role in missing), *missing)
+
+    def _remaining(self) -> list[str]:
+        taken = {*self.roles.values(), *self.find(*IDS)}
+        return [column for column in self.table.columns if column not in taken]
+
+    def _check_header(self, names: Collection[str], label: str | None = None) -> None:
+        """Refuse names of columns that look like a row."""
+        like_data = any(re.fullmatch(r"[-+]?[\d.]+", name) or len(name.split()) > 5 for name in names)
+        if like_data or (label is not None and label in map(str, self.values(label))):
+            expected = "the first line must name the columns, as in text,label"
+            listed = _listed(self.table.columns)
+            raise DataError(f"{self.table.name}: {expected}; it looks like a row: {listed}")
+
+    def _ambiguous(self, what: str, *roles: str) -> DataError:
+        flags = " and ".join(FLAGS[role] for role in roles)
+        columns = f"the columns are {_listed(self.table.columns)}"
+        return DataError(f"{self.table.name}: cannot tell which column holds {what}; {columns}; use {flags}")
+
+
+def normalized(name: str) -> str:
     """
-    >>> normal("Text_A"), normal("ner tags")
+    >>> normalized("Text_A"), normalized("ner tags")
     ('texta', 'nertags')
     """
     return re.sub(r"[\W_]+", "", name).lower()
 
 
-def _mark(value: Any) -> bool | None:
-    return MARKS.get(str(value).strip().lower())
-
-
-def _values(table: Table, column: str) -> list[Any]:
-    return [value for _, row in table.rows if not is_empty(value := row.get(column))]
-
-
-def _named(table: Table, name: str, flag: str) -> str:
-    """The column the user named; the case of its letters matters only where two differ in nothing else."""
-    found = [column for column in table.columns if column == name] or [
-        c for c in table.columns if c.lower() == name.lower()
-    ]
-    if len(found) != 1:
-        raise UserError(
-            f'{table.name}: no column "{name}" ({flag}); the columns are {_listed(table.columns)}'
-        )
-    return found[0]
+def _boolean(value: Any) -> bool | None:
+    return BOOLEANS.get(str(value).strip().lower())
 
 
 def _listed(columns: Iterable[str]) -> str:
     return some((f'"{column:.38}"' for column in columns), 20) or "none"
 
 
-def _find(table: Table, roles: dict[str, str], names: Iterable[str]) -> list[str]:
-    """Columns with no role yet whose names are among these."""
-    return [column for column in table.columns if column not in roles.values() and normal(column) in names]
-
-
-def _kind_by_names(table: Table, roles: dict[str, str]) -> Kind | None:
-    """Token, spelling, generation and pair show in the names of the columns; None for one text with a label or several."""
-
-    def has(*names: str) -> bool:
-        return all(len(_find(table, roles, {name})) == 1 for name in names)
-
-    pair, token = get_kind("pair"), get_kind("token")
-    if "text_b" in roles:
-        return pair
-    if "text" in roles:
-        return token if _holds_lists(table, roles["text"]) else None
-    tags = token.column_names["label"]
-    tagged = (
-        normal(roles["label"]) in tags or _holds_lists(table, roles["label"])
-        if "label" in roles
-        else _find(table, roles, tags)
-    )
-    if tagged and _find(table, roles, token.column_names["text"]):
-        return token
-    if "label" not in roles and has("source", "target") and not _find(table, roles, TEXTS):
-        one, other = _find(table, roles, {"source"})[0], _find(table, roles, {"target"})[0]
-        n_equal = sum(len(str(row.get(one))) == len(str(row.get(other))) for _, row in table.rows)
-        if n_equal >= 0.95 * len(table.rows):
-            return get_kind("spelling")
-        n_values = len({str(value) for value in _values(table, other)})
-        return get_kind("generation") if 2 * n_values > len(table.rows) else None  # labels would recur
-    return pair if any(has(*names) for names in PAIRS) else None
-
-
-def _holds_lists(table: Table, column: str) -> bool:
-    values = _values(table, column)
-    return bool(values) and all(isinstance(value, list) or is_written_list(value) for value in values)
-
-
-def _pair(table: Table, roles: dict[str, str]) -> dict[str, str]:
-    """The two texts by their names, else the two columns that are left beside the label."""
-    if "text" in roles and "text_b" in roles:
-        return {}
-    found = [_find(table, roles, {one}) + _find(table, roles, {other}) for one, other in PAIRS]
-    found = [pair for pair in found if len(pair) == 2] if not {"text", "text_b"} & set(roles) else []
-    if not found:
-        label = (
-            [roles["label"]]
-            if "label" in roles
-            else _find(table, roles, {"label"}) or _find(table, roles, LABELS)
-        )
-        left = [column for column in _left(table, roles) if column not in label]
-        missing = [role for role in ("text", "text_b") if role not in roles]
-        if len(label) == 1 and len(left) == len(missing):
-            return dict(zip(missing, left, strict=True))
-    if len(found) != 1:
-        raise _ambiguous(table, "the two texts", "text", "text_b")
-    return {"text": found[0][0], "text_b": found[0][1]}
-
-
-def _by_name(table: Table, roles: dict[str, str], role: str, names: Iterable[str], best: str) -> None:
-    """Give the role to the one column with such a name; the plainest name goes before all others."""
-    if role in roles:
-        return
-    found = _find(table, roles, {best}) or _find(table, roles, names)
-    if len(found) > 1:
-        raise _ambiguous(table, f"the {role}", role)
-    if found:
-        roles[role] = found[0]
-
-
-def _left(table: Table, roles: dict[str, str]) -> list[str]:
-    return [column for column in table.columns if column not in roles.values() and normal(column) not in IDS]
-
-
-def _one_hot(table: Table, roles: dict[str, str]) -> tuple[str, ...]:
-    """The columns beside the text where there are several and all hold 0 and 1; the text may be the one column that does not."""
-    if "label" in roles or not table.rows:
-        return ()
-    left = _left(table, roles)
-    marks = [column for column in left if all(_mark(row.get(column)) is not None for _, row in table.rows)]
-    hot = set(marks)
-    others = [column for column in left if column not in hot]
-    if len(marks) < 2 or len(others) != (0 if "text" in roles else 1):
-        return ()
-    if others:
-        _refuse_data(table, [*others, *marks])
-        roles["text"] = others[0]
-    return tuple(marks)
-
-
-def _by_what_is_left(table: Table, roles: dict[str, str], kind: Kind | None) -> None:
-    """One column and one role left, or two of both: of these the label has fewer different values."""
-    missing = [role for role in ("text", "label") if role not in roles]
-    left = _left(table, roles)
-    if len(missing) == 2 and len(left) == 2 and (kind is None or not kind.column_names):
-        n_values = [len({str(value) for value in _values(table, column)}) for column in left]
-        text, label = left if n_values[0] > n_values[1] else left[::-1]
-        _refuse_data(table, [text, label], label)
-        if n_values[0] != n_values[1]:
-            roles.update(text=text, label=label)
-            return
-    if len(missing) == 1 and len(left) == 1:
-        roles[missing[0]] = left[0]
-    elif missing:
-        raise _ambiguous(table, " and ".join(f"the {role}" for role in missing), *missing)
-
-
-def _refuse_data(table: Table, names: list[str], label: str | None = None) -> None:
-    """A first line that is itself a row must not be taken for the names of the columns."""
-    like_data = any(re.fullmatch(r"[-+]?[\d.]+", name) or len(name.split()) > 5 for name in names)
-    if like_data or (label is not None and label in map(str, _values(table, label))):
-        raise DataError(
-            f"{table.name}: the first line must name the columns, as in text,label; it looks like a row: {_listed(table.columns)}"
-        )
-
-
-def _ambiguous(table: Table, what: str, *roles: str) -> DataError:
-    flags = " and ".join(FLAGS[role] for role in roles)
-    return DataError(
-        f"{table.name}: cannot tell which column holds {what}; the columns are {_listed(table.columns)}; use {flags}"
-    )
-
-
-def _several_labels(table: Table, column: str, separator: str | None) -> tuple[bool, str | None]:
-    """Whether a cell may hold several labels, and their separator: every value is a list, or a separator was given, or found in a
-    column whose name promises several."""
-    if _holds_lists(table, column):
-        return True, None
-    if separator is None and normal(column) in MANY:
-        separator = _find_separator(_values(table, column))
-    return separator is not None, separator
-
-
-def _find_separator(values: list[Any]) -> str | None:
-    """The first that some cells hold, with a piece found in different cells: labels combine, the parts of "Paris, France" do not."""
+def _find_separator(values: Iterable[Any]) -> str | None:
+    """The first separator in the cells that yields recurring pieces: labels do, "Paris, France" does not."""
     cells = {value for value in values if isinstance(value, str) and not is_written_list(value)}
     for separator in SEPARATORS:
-        cut = [set(as_list(cell, separator)) for cell in cells]
-        pieces = Counter(piece for cell in cut for piece in cell)
-        if any(len(cell) > 1 for cell in cut) and pieces.total() > len(pieces):
+        pieces = [set(as_list(cell, separator)) for cell in cells]
+        counts = Counter(piece for cell in pieces for piece in cell)
+        if any(len(cell) > 1 for cell in pieces) and counts.total() > len(counts):
             return separator
     return None

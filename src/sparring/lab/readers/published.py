@@ -1,118 +1,154 @@
-"""Where a published data set may lie: our JSONL form in a folder, its publisher's own files there, or the Hugging Face hub.
+"""Load a published data set from a folder or from the Hugging Face hub.
 
-The first that is there is taken, and said. ``JSONL form`` is ``train.jsonl``, ``dev.jsonl`` and ``test.jsonl`` (``.gz`` too), one sample
-a line with the fields of its kind.
+A folder holds the JSONL form (``train.jsonl``, ``dev.jsonl`` and ``test.jsonl``, ``.gz`` too, one sample a
+line with the fields of its kind) or the publisher's own files. The first source that exists is used.
 """
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from sparring.lab.errors import MissingDataError
-from sparring.lab.kinds import Kind, get_kind
-from sparring.lab.readers.files import read_samples
+from sparring.lab.kinds import Kind
+from sparring.lab.readers.files import read_lines, read_samples
+from sparring.lab.readers.hub import HubSource
 from sparring.lab.task import SPLITS, Data, DataError, Sample, Splits, Where
 
 
-class Noted(NamedTuple):
-    """Splits, and what a reader of their numbers should know."""
+class NotedSplits(NamedTuple):
+    """Splits, and what a reader of their results should know."""
 
     splits: Splits
     notes: tuple[str, ...]
 
 
-Original = Callable[
-    [Path], Splits | Noted | None
-]  # the publisher's files in a folder; None where they are not there
+Original = Callable[[Path], Splits | NotedSplits | None]  # reads the publisher's files in a folder, if any
 
 
 def load_published(
-    where: Where,
-    kind: Kind | str,
-    names: Sequence[str],
-    original: Original,
-    hub: Callable[[], Splits] | None = None,
-    stand_ins: dict[str, str] | None = None,
+    where: Where, kind: Kind, folders: Mapping[str, str], original: Original, hub: HubSource | None = None
 ) -> Data:
-    """``names`` are the folders looked for, the first one the set's own; ``stand_ins`` says of a folder in what it differs."""
-    kind = get_kind(kind)
-    searched = [where.data_dir / name for name in names] if where.data_dir is not None else []
-    for folder in searched:
-        found = jsonl_splits(folder, kind) or (original(folder) if folder.is_dir() else None)
-        if found:
-            splits, notes = found if isinstance(found, Noted) else (found, ())
-            stand_in = (stand_ins or {}).get(folder.name)
-            return complete(
-                kind,
-                splits,
-                source=str(folder),
-                notes=((f"{folder.name}: {stand_in}",) if stand_in else ()) + notes,
-            )
-    form = "{}.npz" if kind.arrays else "{}.jsonl"
-    looked = " or ".join(map(str, searched)) if searched else "no folder was given"
-    advice = (
-        f"put its files there, or {form.format('train')}, {form.format('dev')} and {form.format('test')} with {kind} samples"
-        if searched
-        else "use --data-dir or SPARRING_DATA"
-    )
-    if hub is not None and where.hub:
-        try:
-            splits = hub()
-        except DataError as error:
-            raise DataError(f"{error} (looked in: {looked}); {advice}") from None
-        return complete(kind, splits, source="Hugging Face hub")
-    raise MissingDataError(
-        f"{names[0]}: no data found (looked in: {looked}); {advice}"
-        + ("" if hub is None else ", or let it be read from the hub")
-    )
+    """Load a data set from the first of its folders that has files, else from the hub.
+
+    The values of ``folders`` tell how the data in a folder differs from the published data.
+    """
+    paths = {} if where.data_dir is None else {where.data_dir / name: note for name, note in folders.items()}
+    for path, difference in paths.items():
+        result = jsonl_splits(path, kind) or (original(path) if path.is_dir() else None)
+        if result:
+            splits, notes = result if isinstance(result, NotedSplits) else (result, ())
+            if difference:
+                notes = (f"{path.name}: {difference}", *notes)
+            return complete(kind, splits, str(path), notes)
+    searched = " or ".join(map(str, paths)) or "no folder was given"
+    ending = "npz" if kind.arrays else "jsonl"
+    files = f"train.{ending}, dev.{ending} and test.{ending} with {kind} samples"
+    advice = f"put its files there, or {files}" if paths else "use --data-dir or SPARRING_DATA"
+    if hub is None or not where.hub:
+        advice += "" if hub is None else ", or let it be read from the hub"
+        raise MissingDataError(f"{next(iter(folders))}: no data found (looked in: {searched}); {advice}")
+    try:
+        splits = hub.read()
+    except DataError as error:
+        raise DataError(f"{error} (looked in: {searched}); {advice}") from None
+    return complete(kind, splits, "Hugging Face hub")
 
 
 def find_file(folder: Path, *names: str) -> Path | None:
-    """The first of the files that is there, gzipped or not."""
-    return next(
-        (path for name in names for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None
-    )
+    """The first of the files that exists, gzipped or not."""
+    paths = (path for name in names for path in (folder / name, folder / f"{name}.gz"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def read_splits(
+    folder: Path, file_names: Mapping[str, Sequence[str]], read: Callable[[Path], list[Sample]]
+) -> Splits | None:
+    """Read each split from the first of its files that exists. None if there is no training file."""
+    paths = {split: find_file(folder, *names) for split, names in file_names.items()}
+    if paths["train"] is None:
+        return None
+    return {split: read(path) for split, path in paths.items() if path is not None}
 
 
 def jsonl_splits(folder: Path, kind: Kind) -> Splits | None:
-    paths = {name: find_file(folder, f"{name}.jsonl") for name in SPLITS}
-    if paths["train"] is None:
+    """Read the JSONL form. None if there is no training file."""
+    names = {split: [f"{split}.jsonl"] for split in SPLITS}
+    return read_splits(folder, names, partial(read_samples, kind=kind))
+
+
+def aligned_splits(folder: Path, file_names: Mapping[str, Mapping[str, str]]) -> NotedSplits | None:
+    """Read pairs of files with a source and its target on the same line. None if there is no training file.
+
+    ``file_names`` has possible source files for each split, with their target files. Pairs with an empty line
+    are left out.
+    """
+    splits: Splits = {}
+    n_empty = 0
+    for split, pairs in file_names.items():
+        names = next((pair for pair in pairs.items() if find_file(folder, pair[0])), None)
+        if names is not None:
+            samples = _read_aligned(folder, *names)
+            splits[split] = [sample for sample in samples if all(sample.values())]
+            n_empty += len(samples) - len(splits[split])
+    if "train" not in splits:
         return None
-    return {name: read_samples(path, kind) for name, path in paths.items() if path is not None}
+    return NotedSplits(splits, left_out(n_empty, "pairs", "an empty line on one side"))
 
 
-def complete(kind: Kind | str, splits: Splits, source: str, notes: tuple[str, ...] = ()) -> Data:
-    """Three parts. Where the test labels are hidden the published dev set is the test set, and a new dev set comes out of train."""
+def _read_aligned(folder: Path, source_name: str, target_name: str) -> list[Sample]:
+    source, target = find_file(folder, source_name), find_file(folder, target_name)
+    if source is None or target is None:
+        raise DataError(f"{folder}: expected {source_name} and {target_name}; {target_name} is missing")
+    sources, targets = _stripped_lines(source), _stripped_lines(target)
+    if len(sources) != len(targets):
+        lengths = f"{source} has {len(sources)} lines and {target} {len(targets)}"
+        raise DataError(f"{lengths}: expected as many, a source and its target on each")
+    return [{"source": text, "target": other} for text, other in zip(sources, targets, strict=True)]
+
+
+def _stripped_lines(path: Path) -> list[str]:
+    """Without an empty last line, which is the end of the file."""
+    lines = [line.strip() for _, line in read_lines(path)]
+    return lines[:-1] if lines and not lines[-1] else lines
+
+
+def left_out(count: int, what: str, reason: str) -> tuple[str, ...]:
+    """A note on what was left out, if anything was."""
+    return (f"{count} {what} left out: {reason}",) if count else ()
+
+
+def complete(kind: Kind, splits: Splits, source: str, notes: tuple[str, ...] = ()) -> Data:
+    """Make train, dev and test from the splits there are.
+
+    Publishers who hide test labels provide train and dev: then dev becomes the test set. Other missing
+    splits are split off train.
+    """
     for name, samples in splits.items():
         if not samples:
             raise DataError(f"{source}: the {name} set is empty")
-    train, dev, test = (splits.get(name) for name in SPLITS)
-    if train is None:
+    if "train" not in splits:
         raise DataError(f"{source}: there is no train set")
-    if test is None and dev is not None:
-        test, dev = dev, None
+    splits = dict(splits)
+    if "test" not in splits and "dev" in splits:
+        splits["test"] = splits.pop("dev")
         notes = (*notes, "no test labels: the published dev set is the test set")
-    if test is None:
-        train, test = split_off(train, 0.1)
-        notes = (*notes, f"no test set: {len(test)} samples split off train")
-    if dev is None:
-        train, dev = split_off(train, 0.1)
-        notes = (*notes, f"no dev set: {len(dev)} samples split off train")
-    return Data(get_kind(kind), train, dev, test, source, notes)
+    for name in ("test", "dev"):
+        if name not in splits:
+            splits["train"], splits[name] = split_off(splits["train"], 0.1)
+            notes = (*notes, f"no {name} set: {len(splits[name])} samples split off train")
+    return Data(kind, splits["train"], splits["dev"], splits["test"], source, notes)
 
 
 def split_off(
-    samples: list[Sample], share: float, seed: int = 0, most: int | None = 5000
+    samples: list[Sample], share: float, seed: int = 0, limit: int | None = 5000
 ) -> tuple[list[Sample], list[Sample]]:
-    """The rest, and a random share of the samples: always the same ones."""
+    """The remaining samples, and a random share of at most ``limit``; the same ones for each seed."""
     if len(samples) < 2:
-        raise DataError(
-            f"{len(samples)} samples are too few to split off a part; add more, or give train, dev and test files"
-        )
+        advice = "add more, or give train, dev and test files"
+        raise DataError(f"{len(samples)} samples are too few to split off a part; {advice}")
     order = random.Random(seed).sample(range(len(samples)), len(samples))
-    n_off = min(max(1, round(share * len(samples))), most or len(samples))
+    n_off = min(max(1, round(share * len(samples))), limit or len(samples))
     off = set(order[:n_off])
     return [sample for i, sample in enumerate(samples) if i not in off], [samples[i] for i in order[:n_off]]

@@ -1,47 +1,42 @@
-"""Your own data: a file, a folder of files or a data set on the Hugging Face hub, without a line of code.
+"""Open a user's own data: a file, a folder, or a data set on the Hugging Face hub.
 
-Columns and kind are named or guessed, and the guess is said (columns.py). What is not there of dev and test is split off train:
-always the same samples, each class in its share, and never the same text on both sides.
+Columns and kind are named by the user or guessed (columns.py). Missing dev and test sets are split off train:
+always the same samples, stratified by class, and never the same text in two splits.
 """
-
-from __future__ import annotations
 
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from sparring.lab.kinds import Kind, get_kind
+from sparring.lab.kinds import Kind
 from sparring.lab.readers.arrays import kind_of, read_folder
-from sparring.lab.readers.columns import Columns, Plan, make_plan
-from sparring.lab.readers.files import ENDINGS, Table, form_of, read_table, some
-from sparring.lab.readers.hub import SPLIT_NAMES, class_names, load_hub
+from sparring.lab.readers.columns import ColumnMapping, Columns, map_columns
+from sparring.lab.readers.files import ENDINGS, RawTable, form_of, read_table, some
+from sparring.lab.readers.hub import SPLIT_NAMES, class_names, load_hub, name_classes
 from sparring.lab.readers.published import complete
-from sparring.lab.task import (
-    SPLITS,
-    Data,
-    DataError,
-    Sample,
-    Splits,
-    Task,
-    Where,
-)
+from sparring.lab.task import SPLITS, Data, DataError, Sample, Splits, Task, Where
 from sparring.lab.untrusted import file_name
 
 HUB_NAME = re.compile(
     r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[\w.-]+))?|(?P<plain>[\w-][\w.-]*/[\w.-]+)"
 )
 GUESSED = Columns()
-SHARE, MOST = 0.1, 5000  # of what is split off
+SHARE = 0.1  # of the inputs that a split gets
+MAX_INPUTS = 5000  # of a split
 
 
-def is_yours(target: str) -> bool:
-    """A path that is there or looks like one, or a name on the hub.
+def is_user_data(target: str) -> bool:
+    """Whether a target is a path, looks like one, or is a name on the hub.
 
-    >>> is_yours("my.csv.gz"), is_yours("owner/name"), is_yours("hf:name:config"), is_yours("clinc_oos")
-    (True, True, True, False)
+    >>> is_user_data("my.csv.gz"), is_user_data("owner/name"), is_user_data("hf:name:config")
+    (True, True, True)
+    >>> is_user_data("clinc_oos")
+    False
     """
     path = Path(target).expanduser()
     return target != "" and (
@@ -49,267 +44,249 @@ def is_yours(target: str) -> bool:
     )
 
 
-def open_yours(
-    target: str, where: Where, columns: Columns = GUESSED, side: int | None = None
+def open_user_data(
+    target: str, where: Where, columns: Columns = GUESSED, image_size: int | None = None
 ) -> tuple[Task, Data]:
-    """Read everything at once: the task's ``load`` gives what is already there. ``side``: of images in a folder."""
+    """Read a file, a folder or a data set on the hub.
+
+    Args:
+        target: A path or a name on the hub (see `is_user_data`).
+        where: Whether the hub may be asked.
+        columns: What the user says about the columns of tables.
+        image_size: Width and height of images in a folder.
+
+    Returns:
+        A task, whose ``load`` returns the data, and the data.
+    """
     path = Path(target).expanduser()
-    if path.is_dir() and (kind := kind_of(path)) is not None:
-        return _open_arrays(path, kind, side)
-    name, source, home, tables = _read(target, where)
-    for part, table in tables.items():
-        if not table.rows:
-            raise DataError(f"{table.name}: the {part} set is empty")
-    if "train" not in tables:
-        raise DataError(f"{source}: there is no train set, only {', '.join(tables)}")
-    plan = make_plan(tables["train"], columns)
-    tables, hidden = _without_hidden(plan, tables) if source.startswith("hf:") else (tables, ())
-    splits = {part: _samples(plan, table, tables["train"]) for part, table in tables.items()}
-    _check_labels(plan, splits, tables["train"].name)
-    whole, split_notes = _split(plan.kind, splits, source)
-    read_notes = tuple(note for table in tables.values() for note in table.notes)
-    notes = (
-        *read_notes,
-        _kind_note(plan, splits),
-        *plan.notes,
-        *hidden,
-        *split_notes,
-        *_part_notes(plan.kind, whole),
-    )
-    data = complete(plan.kind, whole, source, notes)
-    sizes = (len(data.train), len(data.dev), len(data.test))
+    kind = kind_of(path) if path.is_dir() else None
+    if kind is not None:
+        source = Source(file_name(path.resolve().name), str(path), str(path))
+        splits, notes = _read_media(path, kind, image_size)
+    else:
+        source = _find_tables(target, where)
+        kind, splits, notes = _read_samples(source, columns)
+    splits, split_notes = _split(kind, splits, source.place)
+    notes = (*notes, *split_notes, *_quality_notes(kind, splits))
+    data = complete(kind, splits, source.place, notes)
     task = Task(
-        name,
-        plan.kind,
-        f"your data, {source}",
-        lambda _where: data,
-        plan.kind.default_metric(data.labels),
-        home,
-        sizes,
-    )
-    return task, data
-
-
-def _open_arrays(folder: Path, kind: Kind, side: int | None) -> tuple[Task, Data]:
-    """A folder of images or sounds."""
-    splits, notes = read_folder(folder, kind, side)
-    if len(labels := {sample["label"] for sample in splits["train"]}) < 2:
-        raise DataError(
-            f"{folder}: at least 2 classes are needed, got {some(sorted(labels))}; "
-            "expected a folder for each below it"
-            + "".join(f"; {note}" for note in notes if "left out" in note)
-        )
-    whole, split_notes = _split(kind, splits, str(folder))
-    data = complete(kind, whole, str(folder), (*notes, *split_notes, *_part_notes(kind, whole)))
-    sizes = (len(data.train), len(data.dev), len(data.test))
-    name = file_name(folder.resolve().name)
-    task = Task(
-        name,
-        kind,
-        f"your data, {folder}",
-        lambda _where: data,
-        kind.default_metric(data.labels),
-        str(folder),
-        sizes,
+        name=source.name,
+        kind=kind,
+        about=f"your data, {source.place}",
+        load=lambda _where: data,
+        metric=kind.default_metric(data.labels),
+        home=source.home,
+        sizes=(len(data.train), len(data.dev), len(data.test)),
         settings=kind.task_settings,
     )
     return task, data
 
 
-def _read(target: str, where: Where) -> tuple[str, str, str, dict[str, Table]]:
-    """Name, source, home, and the tables by train, dev, test."""
+# ------------------------------------------------------------ reading
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where data comes from."""
+
+    name: str  # for folders of runs
+    place: str  # for messages
+    home: str  # path or address
+    tables: Mapping[str, RawTable] = field(default_factory=dict)
+
+
+def _read_media(folder: Path, kind: Kind, image_size: int | None) -> tuple[Splits, tuple[str, ...]]:
+    splits, notes = read_folder(folder, kind, image_size)
+    if len(labels := {sample["label"] for sample in splits["train"]}) < 2:
+        left_out = "".join(f"; {note}" for note in notes if "left out" in note)
+        raise DataError(
+            f"{folder}: at least 2 classes are needed, got {some(sorted(labels))}; "
+            f"expected a folder for each below it{left_out}"
+        )
+    return splits, notes
+
+
+def _find_tables(target: str, where: Where) -> Source:
     path = Path(target).expanduser()
     if path.is_dir():
-        return file_name(path.resolve().name), str(path), str(path), _read_folder(path)
+        return Source(file_name(path.resolve().name), str(path), str(path), _folder_tables(path))
     match = HUB_NAME.fullmatch(target)
     if path.exists() or form_of(path) is not None or match is None:
-        table = read_table(path)
         stem = re.sub(r"\.[^.]+$", "", re.sub(r"\.gz$", "", path.name, flags=re.IGNORECASE))
-        return file_name(stem), str(path), str(path), {"train": table}
-    name, config = match["name"] or match["plain"], match["config"]
+        return Source(file_name(stem), str(path), str(path), {"train": read_table(path)})
     if not where.hub:
-        raise DataError(
-            f"{target}: no such file or folder, and the Hugging Face hub is not to be asked (HF_HUB_OFFLINE)"
-        )
+        reason = "the Hugging Face hub is not to be asked (HF_HUB_OFFLINE)"
+        raise DataError(f"{target}: no such file or folder, and {reason}")
+    name, config = match["name"] or match["plain"], match["config"]
     try:
-        found = load_hub(name, config)
+        splits = load_hub(name, config)
     except DataError as error:
-        raise DataError(
-            f"{error}; there is no such file or folder either" if match["plain"] else str(error)
-        ) from None
-    tables = {part: _hub_table(f"{name} ({part})", rows) for part, rows in found.items()}
-    if not tables:
+        also = "; there is no such file or folder either" if match["plain"] else ""
+        raise DataError(f"{error}{also}") from None
+    if not splits:
         raise DataError(f"{name}: no split of this data set is named train, validation or test")
+    tables = {split: _hub_table(f"{name} ({split})", rows) for split, rows in splits.items()}
     full_name = name if config is None else f"{name}:{config}"
     home = f"https://huggingface.co/datasets/{name}"
-    return file_name(full_name.replace("/", "--").replace(":", "--")), f"hf:{full_name}", home, tables
+    return Source(file_name(re.sub("[/:]", "--", full_name)), f"hf:{full_name}", home, tables)
 
 
-def _read_folder(folder: Path) -> dict[str, Table]:
+def _folder_tables(folder: Path) -> dict[str, RawTable]:
     tables = {}
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and form_of(path) is not None]
-    for part, names in SPLIT_NAMES.items():
-        found = [path for path in files if path.name.lower().split(".")[0] in names]
-        if len(found) > 1:
-            raise DataError(
-                f"{folder}: more than one file for {part}: {', '.join(path.name for path in found)}; leave one"
-            )
-        if found:
-            tables[part] = read_table(found[0])
+    for split, names in SPLIT_NAMES.items():
+        paths = [path for path in files if path.name.lower().split(".")[0] in names]
+        if len(paths) > 1:
+            listed = ", ".join(path.name for path in paths)
+            raise DataError(f"{folder}: more than one file for {split}: {listed}; leave one")
+        if paths:
+            tables[split] = read_table(paths[0])
     if "train" not in tables:
         raise DataError(
-            f"{folder}: no train set; expected train, dev and test, each a {ENDINGS}; found {some(p.name for p in files) or 'none'}"
+            f"{folder}: no train set; expected train, dev and test, each a {ENDINGS}; "
+            f"found {some(path.name for path in files) or 'none'}"
         )
     return tables
 
 
-def _hub_table(name: str, rows: Any) -> Table:
-    """Class numbers become names; a label the publisher hides (-1) becomes None."""
+def _hub_table(name: str, rows: Any) -> RawTable:
+    """The rows with names of classes; a label that the publisher hides becomes None."""
     columns = list(rows.features)
-    names = {column: found for column in columns if (found := class_names(rows, column)) is not None}
-
-    def named(column: str, value: Any) -> Any:
-        if isinstance(value, list):
-            return [named(column, item) for item in value]
-        return value if column not in names else None if value is None or value < 0 else names[column][value]
-
-    return Table(
-        name,
-        columns,
-        [(i, {column: named(column, row[column]) for column in columns}) for i, row in enumerate(rows, 1)],
-        ", row ",
-    )
+    classes = [column for column in columns if class_names(rows, column) is not None]
+    return RawTable(name, columns, list(enumerate(name_classes(rows, classes), 1)), ", row ")
 
 
-def _without_hidden(plan: Plan, tables: dict[str, Table]) -> tuple[dict[str, Table], tuple[str, ...]]:
-    """Rows of published sets may have no label: they are left out, and parts of such rows too."""
-    kept, notes = {}, []
-    for part, table in tables.items():
-        rows = [
-            (number, row)
-            for number, row in table.rows
-            if all(row.get(column) is not None for column in plan.columns)
-        ]
-        if len(rows) < len(table.rows):
-            notes.append(
-                f"{len(table.rows) - len(rows)} of {len(table.rows)} {part} rows have no label and are left out"
-            )
+def _read_samples(source: Source, columns: Columns) -> tuple[Kind, Splits, tuple[str, ...]]:
+    """The kind of a table, its samples, and notes on how it was understood."""
+    tables = source.tables
+    for split, table in tables.items():
+        if not table.rows:
+            raise DataError(f"{table.name}: the {split} set is empty")
+    if "train" not in tables:
+        raise DataError(f"{source.place}: there is no train set, only {', '.join(tables)}")
+    mapping = map_columns(tables["train"], columns)
+    hidden: list[str] = []
+    if source.place.startswith("hf:"):
+        tables, hidden = _labelled_rows(mapping, tables)
+    splits = {split: _samples(mapping, table, tables["train"].name) for split, table in tables.items()}
+    kind = mapping.kind
+    counts: Counter[str] = Counter()
+    if kind.labelled:
+        samples = [sample for split in splits.values() for sample in split]
+        counts.update(label for sample in samples for label in kind.labels_of(sample))
+        _check_labels(mapping, counts, tables["train"].name)
+    description = f"kind {kind}: {mapping.describe(len(counts))}"
+    table_notes = [note for table in tables.values() for note in table.notes]
+    return kind, splits, (*table_notes, description, *mapping.notes, *hidden)
+
+
+def _labelled_rows(
+    mapping: ColumnMapping, tables: Mapping[str, RawTable]
+) -> tuple[dict[str, RawTable], list[str]]:
+    """Leave out rows without a label, which published sets may have, and splits of such rows only."""
+    labelled = {}
+    notes = []
+    for split, table in tables.items():
+        used = mapping.columns
+        rows = [pair for pair in table.rows if all(pair[1].get(column) is not None for column in used)]
+        if n_hidden := len(table.rows) - len(rows):
+            notes.append(f"{n_hidden} of {len(table.rows)} {split} rows have no label and are left out")
         if rows:
-            kept[part] = Table(table.name, table.columns, rows, table.unit, table.notes)
-    if "train" not in kept:
+            labelled[split] = replace(table, rows=rows)
+    if "train" not in labelled:
         raise DataError(f"{tables['train'].name}: no row has a label")
-    return kept, tuple(notes)
+    return labelled, notes
 
 
-def _samples(plan: Plan, table: Table, train: Table) -> list[Sample]:
+def _samples(mapping: ColumnMapping, table: RawTable, train_name: str) -> list[Sample]:
     columns = set(table.columns)
-    missing = [column for column in plan.columns if column not in columns]
-    if missing:
+    if missing := [column for column in mapping.columns if column not in columns]:
         raise DataError(
-            f'{table.name}: expected the columns of {train.name}, "{missing[0]}" is missing; without labels it cannot be used: '
-            "take it away, and a part of the train set takes its place"
+            f'{table.name}: expected the columns of {train_name}, "{missing[0]}" is missing; without labels '
+            "it cannot be used: take it away, and a part of the train set takes its place"
         )
-    return [plan.sample(row, table.place(number)) for number, row in table.rows]
+    return [mapping.sample(row, table.place(number)) for number, row in table.rows]
 
 
-def _check_labels(plan: Plan, splits: Splits, name: str) -> None:
-    if not plan.kind.labelled:
-        return
-    counts = Counter(
-        label for samples in splits.values() for sample in samples for label in plan.kind.labels_of(sample)
-    )
-    what = f'column "{plan.roles["label"]}"' if "label" in plan.roles else "the label columns"
+def _check_labels(mapping: ColumnMapping, counts: Counter[str], name: str) -> None:
+    label = f'column "{mapping.roles["label"]}"' if "label" in mapping.roles else "the label columns"
+    advice = "use --label-column to name another"
     if len(counts) < 2:
-        raise DataError(
-            f"{name}: {what} must hold at least 2 different values, got {some(counts) or 'none'}; use --label-column to name another"
-        )
-    if not plan.kind.one_label:
+        values = some(counts) or "none"
+        raise DataError(f"{name}: {label} must hold at least 2 different values, got {values}; {advice}")
+    if not mapping.kind.one_label:
         return
     if 2 * len(counts) > counts.total():
-        raise DataError(
-            f"{name}: {what} has {len(counts)} different values in {counts.total()} rows ({some(counts)}); "
-            "classification needs labels that recur; use --label-column to name another"
-        )
-    fractions = [label for label in counts if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", label)]
-    if fractions and all(re.fullmatch(r"[-+]?\d*\.?\d*", label) for label in counts):
-        raise DataError(
-            f"{name}: {what} holds numbers to be predicted ({some(fractions)}); classification needs labels that recur"
-        )
+        values = f"{len(counts)} different values in {counts.total()} rows ({some(counts)})"
+        raise DataError(f"{name}: {label} has {values}; classification needs labels that recur; {advice}")
+    fractions = [value for value in counts if re.fullmatch(r"[-+]?\d*\.\d*[1-9]\d*", value)]
+    if fractions and all(re.fullmatch(r"[-+]?\d*\.?\d*", value) for value in counts):
+        values = f"numbers to be predicted ({some(fractions)})"
+        raise DataError(f"{name}: {label} holds {values}; classification needs labels that recur")
 
 
-def _split(kind: Kind, splits: Splits, source: str) -> tuple[Splits, tuple[str, ...]]:
-    """Dev and test where they are not given."""
-    absent = [part for part in ("test", "dev") if part not in splits]
-    if not absent:
+# ------------------------------------------------------------ splitting
+
+
+def _split(kind: Kind, splits: Splits, place: str) -> tuple[Splits, tuple[str, ...]]:
+    """Split missing dev and test sets off train."""
+    missing = [split for split in ("test", "dev") if split not in splits]
+    if not missing:
         return splits, ()
-    whole, n_all = dict(splits), len({kind.key(sample) for sample in splits["train"]})
-    if n_all < 1 + len(absent):
-        raise DataError(
-            f"{source}: {n_all} different {kind.noun} are too few to split off {' and '.join(absent)}; add rows, or give all"
-            " three parts"
-        )
-    for part in absent:
-        whole["train"], whole[part] = split_off_texts(kind, whole["train"], round(SHARE * n_all))
-    said = " and ".join(f"{len(whole[part])} for {part}" for part in absent[::-1])
+    splits = dict(splits)
+    n_inputs = len({kind.key(sample) for sample in splits["train"]})
+    if n_inputs < 1 + len(missing):
+        problem = f"{n_inputs} different {kind.noun} are too few to split off {' and '.join(missing)}"
+        raise DataError(f"{place}: {problem}; add rows, or give all three parts")
+    for split in missing:
+        splits["train"], splits[split] = split_off_inputs(kind, splits["train"], round(SHARE * n_inputs))
+    missing.reverse()
+    sizes = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
     how = ", each class in its share" if kind.one_label else ""
-    return whole, (
-        f"no {' and no '.join(absent[::-1])} set given: split off train, {said}{how}; always the same ones",
-    )
+    note = f"no {' and no '.join(missing)} set given: split off train, {sizes}{how}; always the same ones"
+    return splits, (note,)
 
 
-def split_off_texts(
-    kind: Kind | str, samples: list[Sample], n_off: int, seed: int = 0
+def split_off_inputs(
+    kind: Kind, samples: list[Sample], n_inputs: int, seed: int = 0
 ) -> tuple[list[Sample], list[Sample]]:
-    """The rest, and the samples of ``n_off`` texts (1 to 5000), in the order they came in.
+    """The remaining samples, and all samples of ``n_inputs`` inputs (1 to `MAX_INPUTS`), both in their order.
 
-    Texts stand in line class by class, shuffled within, and are taken at even distances: each class gives its share. A class with fewer
-    than three texts gives none where others have more. All samples of one text go the same way.
+    Inputs are sorted by class, shuffled within each class and taken at equal distances, so that the split is
+    stratified. Classes with fewer than three inputs are left in train if others have more.
     """
-    kind = get_kind(kind)
-    texts: dict[Hashable, list[int]] = defaultdict(list)
+    inputs: dict[Hashable, list[int]] = defaultdict(list)
     for i, sample in enumerate(samples):
-        texts[kind.key(sample)].append(i)
+        inputs[kind.key(sample)].append(i)
     classes: dict[str, list[list[int]]] = defaultdict(list)
-    for members in texts.values():
-        classes[samples[members[0]]["label"] if kind.one_label else ""].append(members)
-    line: list[list[int]] = []
-    chance = random.Random(seed)
+    for indices in inputs.values():
+        classes[samples[indices[0]][kind.target] if kind.one_label else ""].append(indices)
+    rng = random.Random(seed)
     large = [label for label in sorted(classes) if len(classes[label]) >= 3]
+    order: list[list[int]] = []
     for label in large or sorted(classes):
-        line += chance.sample(classes[label], len(classes[label]))
-    n_off = max(1, min(n_off, MOST, len(line) // 3))
-    off = {i for k in range(n_off) for i in line[(2 * k + 1) * len(line) // (2 * n_off)]}
+        order += rng.sample(classes[label], len(classes[label]))
+    n_inputs = max(1, min(n_inputs, MAX_INPUTS, len(order) // 3))
+    off = {i for k in range(n_inputs) for i in order[(2 * k + 1) * len(order) // (2 * n_inputs)]}
     return [sample for i, sample in enumerate(samples) if i not in off], [samples[i] for i in sorted(off)]
 
 
-def _kind_note(plan: Plan, splits: Splits) -> str:
-    kind = plan.kind
-    labels: set[str] = set()
-    if kind.labelled:
-        labels = {
-            label for samples in splits.values() for sample in samples for label in kind.labels_of(sample)
-        }
-    if plan.one_hot:
-        return f"kind {kind}: {len(labels)} columns of 0 and 1, one per label: {some(plan.one_hot)}"
-    cut = f', separated by "{plan.separator}"' if plan.separator and kind.multilabel else ""
-    return f"kind {kind}: {kind.description.format(**plan.roles, n_labels=len(labels))}{cut}"
-
-
-def _part_notes(kind: Kind, splits: Splits) -> list[str]:
-    """What the parts have that they should not."""
+def _quality_notes(kind: Kind, splits: Splits) -> list[str]:
+    """Notes on labels without training samples, samples without a label, and inputs in two splits."""
     notes = []
     if kind.labelled:
-        seen = {
-            part: {label for sample in splits[part] for label in kind.labels_of(sample)} for part in SPLITS
-        }
-        if new := sorted((seen["dev"] | seen["test"]) - seen["train"]):
+        labels = {split: {label for s in splits[split] for label in kind.labels_of(s)} for split in SPLITS}
+        if new := sorted((labels["dev"] | labels["test"]) - labels["train"]):
             notes.append(f"labels seen only in dev or test: {some(new)}")
-    if kind.multilabel and (
-        n_bare := sum(not sample["labels"] for samples in splits.values() for sample in samples)
-    ):
-        notes.append(f"rows without any label: {n_bare}")
-    keys = {part: {kind.key(sample) for sample in splits[part]} for part in SPLITS}
-    for one, other in (("train", "dev"), ("train", "test"), ("dev", "test")):
-        if n_both := len(keys[one] & keys[other]):
-            notes.append(f"{kind.noun} of {other} that are also in {one}: {n_both}")
+        samples = [sample for split in splits.values() for sample in split]
+        if n_unlabelled := sum(not kind.labels_of(sample) for sample in samples):
+            notes.append(f"rows without any label: {n_unlabelled}")
+    keys = {split: {kind.key(sample) for sample in splits[split]} for split in SPLITS}
+    for first, second in combinations(SPLITS, 2):
+        if n_both := len(keys[first] & keys[second]):
+            notes.append(f"{kind.noun} of {second} that are also in {first}: {n_both}")
     return notes
+
+
+is_yours = is_user_data  # the names that lab/runs uses
+open_yours = open_user_data

@@ -1,6 +1,8 @@
-"""CIFAR-100 (Krizhevsky 2009): photographs of 32 by 32 points in 100 classes."""
+"""CIFAR-100 (Krizhevsky 2009): photographs of 32 by 32 pixels in 100 classes.
 
-from __future__ import annotations
+The publisher's files are pickles, and a pickle can execute anything. These hold arrays of bytes, lists and
+strings: the few names that they refer to are replaced by harmless classes below, and all others are refused.
+"""
 
 import io
 import pickle
@@ -10,128 +12,121 @@ from typing import Any
 
 import torch
 
+from sparring.lab.datasets import register_published
 from sparring.lab.kinds.image import to_tensor
-from sparring.lab.readers.hub import hub_splits
+from sparring.lab.readers.hub import HubSource
 from sparring.lab.readers.npz import read_npz
-from sparring.lab.readers.published import Noted, load_published
-from sparring.lab.task import Data, DataError, Sample, Splits, Where, register
+from sparring.lab.readers.published import NotedSplits
+from sparring.lab.task import DataError, Sample, Splits
 from sparring.lab.untrusted import read_bytes, reason
 
 ARCHIVE = "cifar-100-python"
 NAMES = ("train", "test", "meta")
 
 
-class _Type:
-    """Stands in for ``numpy.dtype`` in a pickle."""
+class _DType:
+    """In place of ``numpy.dtype``."""
 
     def __init__(self, code: str | bytes, *_: Any) -> None:
         self.code = code if isinstance(code, str) else code.decode()
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and flags, of which bytes have none."""
+        """Ignore byte order and flags: single bytes have none."""
 
 
-class _Bytes:
-    """Stands in for ``numpy.ndarray`` in a pickle: keeps the parts of an array of bytes. numpy's own way to build an array
-    from such parts trusts them."""
+class _ByteArray:
+    """In place of ``numpy.ndarray``, whose reconstruction does not check the parts that it is given."""
 
     def __setstate__(self, state: Any) -> None:
-        _, self.shape, kind, self.fortran, self.content = state
-        if not isinstance(kind, _Type) or kind.code != "u1" or not isinstance(self.content, bytes):
+        _, self.shape, dtype, self.fortran, self.content = state
+        if not isinstance(dtype, _DType) or dtype.code != "u1" or not isinstance(self.content, bytes):
             raise pickle.UnpicklingError("expected an array of bytes")
 
     def array(self) -> Any:
         import numpy as np
 
-        return (
-            np.frombuffer(self.content, np.uint8)
-            .reshape(self.shape, order="F" if self.fortran else "C")
-            .copy()
-        )
+        order: Any = "F" if self.fortran else "C"
+        return np.frombuffer(self.content, np.uint8).reshape(self.shape, order=order).copy()
 
 
-def _reconstruct(*_: Any) -> _Bytes:
-    return _Bytes()
+def _reconstruct(*_: Any) -> _ByteArray:
+    return _ByteArray()
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes into a pickle of protocol 2."""
+    """Protocol 2 of Python 3 stores bytes as latin1 text."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"expected bytes written as latin1, got {encoding!r:.40}")
     return text.encode("latin1")
 
 
-STAND_INS = {
+REPLACEMENTS = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): _Bytes,
-    ("numpy", "dtype"): _Type,
+    ("numpy", "ndarray"): _ByteArray,
+    ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,
 }
 
 
-class _Arrays(pickle.Unpickler):
-    """A pickle can run anything. These files hold arrays, lists and words: the few names that they need are ours, all
-    others are refused."""
+class ArrayUnpickler(pickle.Unpickler):
+    """Loads arrays of bytes, lists, dicts and strings, and executes nothing from the file."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in STAND_INS:
+        if (module, name) not in REPLACEMENTS:
             raise pickle.UnpicklingError(f"it wants to run {module}.{name}")
-        return STAND_INS[module, name]
+        return REPLACEMENTS[module, name]
 
 
-def original(folder: Path) -> Splits | Noted | None:
+def original(folder: Path) -> Splits | NotedSplits | None:
     """Arrays in .npz; or the publisher's archive, packed or unpacked: pickles named train, test and meta."""
     if (folder / "train.npz").is_file():
         return read_npz(folder, "image")
     for root in (folder / ARCHIVE, folder):
         if (root / "train").is_file() and (root / "meta").is_file():
-            return _pickles({name: read_bytes(root / name) for name in NAMES}, str(root))
-    packed = folder / f"{ARCHIVE}.tar.gz"
-    if not packed.is_file():
-        return None
-    unpacked = io.BytesIO(read_bytes(packed))
+            return _splits({name: read_bytes(root / name) for name in NAMES}, str(root))
+    archive = folder / f"{ARCHIVE}.tar.gz"
+    return _splits(_unpack(archive), str(archive)) if archive.is_file() else None
+
+
+def _unpack(path: Path) -> dict[str, bytes]:
+    unpacked = io.BytesIO(read_bytes(path))
     try:
         with tarfile.open(fileobj=unpacked, mode="r:") as archive:
             files = {name: archive.extractfile(f"{ARCHIVE}/{name}") for name in NAMES}
-            content = {name: file.read() for name, file in files.items() if file is not None}
-    except Exception as error:  # whatever a damaged archive makes tarfile raise
-        raise DataError(f"{packed}: not the publisher's archive: {reason(error)}") from None
-    return _pickles(content, str(packed))
+            return {name: file.read() for name, file in files.items() if file is not None}
+    except Exception as error:  # a damaged archive can make tarfile raise anything
+        raise DataError(f"{path}: not the publisher's archive: {reason(error)}") from None
 
 
-def _pickles(found: dict[str, bytes], place: str) -> Splits:
+def _splits(pickles: dict[str, bytes], place: str) -> Splits:
     try:
-        content = {name: _Arrays(io.BytesIO(raw), encoding="bytes").load() for name, raw in found.items()}
-        names = [name.decode() for name in _entry(content["meta"], b"fine_label_names", list)]
-        return {part: _samples(content[part], names) for part in ("train", "test")}
-    except Exception as error:  # whatever a damaged pickle makes the unpickler raise
+        content = {
+            name: ArrayUnpickler(io.BytesIO(raw), encoding="bytes").load() for name, raw in pickles.items()
+        }
+        labels = [name.decode() for name in _entry(content["meta"], b"fine_label_names", list)]
+        return {split: samples(content[split], labels) for split in ("train", "test")}
+    except Exception as error:  # a damaged pickle can make the unpickler raise anything
         raise DataError(f"{place}: not the publisher's pickles: {reason(error)}") from None
 
 
-def _entry(content: Any, key: bytes, kind: type) -> Any:
-    if not isinstance(content, dict) or not isinstance(content.get(key), kind):
-        what = "an array of bytes" if kind is _Bytes else "a list"
-        raise ValueError(f"expected a dict that holds {what} under {key.decode()}")
+def _entry(content: Any, key: bytes, type_: type) -> Any:
+    if not isinstance(content, dict) or not isinstance(content.get(key), type_):
+        expected = "a list" if type_ is list else "an array of bytes"
+        raise ValueError(f"expected a dict that holds {expected} under {key.decode()}")
     return content[key]
 
 
-def _samples(content: Any, names: list[str]) -> list[Sample]:
-    images = torch.from_numpy(_entry(content, b"data", _Bytes).array().reshape(-1, 3, 32, 32))
+def samples(content: Any, names: list[str]) -> list[Sample]:
+    """The samples in the content of a pickle."""
+    images = torch.from_numpy(_entry(content, b"data", _ByteArray).array().reshape(-1, 3, 32, 32))
     labels = _entry(content, b"fine_labels", list)
     if not all(isinstance(label, int) and 0 <= label < len(names) for label in labels):
         raise ValueError(f"expected labels from 0 to {len(names) - 1}")
     return [{"image": image, "label": names[label]} for image, label in zip(images, labels, strict=True)]
 
 
-def hub() -> Splits:
-    def sample(row: dict[str, Any]) -> Sample:
-        return {"image": to_tensor(row["img"]), "label": row["fine_label"]}
-
-    return hub_splits("uoft-cs/cifar100", sample, classes="fine_label")
-
-
-@register(
+register_published(
     "cifar100",
     kind="image",
     about="what is on a photograph of 32 by 32 points, 100 classes (Krizhevsky 2009)",
@@ -139,6 +134,11 @@ def hub() -> Splits:
     home="https://www.cs.toronto.edu/~kriz/cifar.html",
     sizes=(50000, 0, 10000),
     settings={"augment": "flip", "batch_size": 64},
+    original=original,
+    hub=HubSource(
+        "uoft-cs/cifar100",
+        {"image": "img", "label": "fine_label"},
+        classes="fine_label",
+        convert={"image": to_tensor},
+    ),
 )
-def load(where: Where) -> Data:
-    return load_published(where, "image", ["cifar100"], original, hub)

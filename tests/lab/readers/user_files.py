@@ -1,6 +1,4 @@
-"""Files of one's own, written and read for the tests."""
-
-from __future__ import annotations
+"""A user's files, written and read for the tests."""
 
 import json
 import re
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparring.lab.readers.columns import Columns
-from sparring.lab.readers.user_data import open_yours
+from sparring.lab.readers.user_data import open_user_data
 from sparring.lab.task import Data, UserError, Where
 
 OFFLINE = Where(hub=False)
@@ -31,7 +29,7 @@ def table(path: Path, header: str, rows: list[Any], separator: str = ",") -> str
 
 
 def load(target: str, **columns: str) -> Data:
-    return open_yours(target, OFFLINE, Columns(**columns))[1]
+    return open_user_data(target, OFFLINE, Columns(**columns))[1]
 
 
 def everything(data: Data) -> list[dict[str, Any]]:
@@ -39,5 +37,7 @@ def everything(data: Data) -> list[dict[str, Any]]:
 
 
 def refused(target: str, message: str, **columns: str) -> None:
-    with pytest.raises(UserError, match=f"^{re.escape(message)}"):
+    """The error begins with the message; with the path and the message if that begins with : or ,."""
+    expected = f"{target}{message}" if message[0] in ":," else message
+    with pytest.raises(UserError, match=f"^{re.escape(expected)}"):
         load(target, **columns)

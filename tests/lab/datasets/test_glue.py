@@ -1,14 +1,12 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from tests.lab.readers.folders import tsv, write
 
 from sparring.lab.datasets import DataError, Where, get_task
-from sparring.lab.datasets.text.glue import FORMS, original
+from sparring.lab.datasets.text.glue import TASKS
+from tests.lab.datasets.folders import tsv, write
 
-BY_NAME = {form.name: form for form in FORMS}
+BY_NAME = {task.name: task for task in TASKS}
 MSR = "Quality|#1 ID|#2 ID|#1 String|#2 String"
 QQP = tsv(
     "id|qid1|qid2|question1|question2|is_duplicate",
@@ -17,7 +15,6 @@ QQP = tsv(
     "two|0",
     "7|8|9|C?|D?|0",
 )
-
 FILES = {
     "mnli": {
         "train.tsv": tsv(
@@ -47,52 +44,35 @@ FILES = {
     },
 }
 SAMPLES = {
-    "mnli": {
-        "train": [{"text": 'He said "no.', "text_b": "He spoke.", "label": "entailment"}],
-        "dev": [{"text": "A", "text_b": "B", "label": "contradiction"}],
-    },
-    "mrpc": {
-        "train": [{"text": '"A', "text_b": 'A".', "label": "equivalent"}],
-        "test": [{"text": "C", "text_b": "D", "label": "not_equivalent"}],
-    },
-    "qnli": {
-        "train": [{"text": "Who?", "text_b": "He.", "label": "entailment"}],
-        "dev": [{"text": "When?", "text_b": "He.", "label": "not_entailment"}],
-    },
-    "qqp": {
-        "train": [
-            {"text": "A?", "text_b": "B?", "label": "duplicate"},
-            {"text": "C?", "text_b": "D?", "label": "not_duplicate"},
-        ],
-    },
-    "rte": {"train": [{"text": "A", "text_b": "B", "label": "not_entailment"}]},
-    "sst2": {
-        "train": [
-            {"text": "hide new secrets", "label": "negative"},
-            {"text": '" a good one', "label": "positive"},
-        ]
-    },
-    "cola": {
-        "train": [
-            {"text": "Our friends left.", "label": "acceptable"},
-            {"text": "Left friends our.", "label": "unacceptable"},
-        ]
-    },
+    "mnli": {"train": ['He said "no.|He spoke.|entailment'], "dev": ["A|B|contradiction"]},
+    "mrpc": {"train": ['"A|A".|equivalent'], "test": ["C|D|not_equivalent"]},
+    "qnli": {"train": ["Who?|He.|entailment"], "dev": ["When?|He.|not_entailment"]},
+    "qqp": {"train": ["A?|B?|duplicate", "C?|D?|not_duplicate"]},
+    "rte": {"train": ["A|B|not_entailment"]},
+    "sst2": {"train": ["hide new secrets|negative", '" a good one|positive']},
+    "cola": {"train": ["Our friends left.|acceptable", "Left friends our.|unacceptable"]},
 }
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME))
-def test_quotation_marks_are_plain_signs_and_hidden_tests_are_not_read(name: str, tmp_path: Path) -> None:
-    assert original(BY_NAME[name], tmp_path) is None
-    found = original(BY_NAME[name], write(tmp_path, FILES[name]))
-    assert found is not None
-    assert found.splits == SAMPLES[name]
+def test_quotation_marks_have_no_meaning_and_hidden_tests_are_not_read(name: str, tmp_path: Path) -> None:
+    assert BY_NAME[name].read(tmp_path) is None
+    result = BY_NAME[name].read(write(tmp_path, FILES[name]))
+    assert result is not None
+    samples = {
+        split: [
+            "|".join(sample[field] for field in ("text", "text_b", "label") if field in sample)
+            for sample in part
+        ]
+        for split, part in result.splits.items()
+    }
+    assert samples == SAMPLES[name]
 
 
 def test_broken_lines_of_qqp_are_counted_and_dev_is_the_test_set(tmp_path: Path) -> None:
     write(tmp_path / "glue_data" / "QQP", {"train.tsv": QQP, "dev.tsv": QQP})
     data = get_task("qqp").load(Where(tmp_path, hub=False))
-    assert data.test == SAMPLES["qqp"]["train"]
+    assert [sample["label"] for sample in data.test] == ["duplicate", "not_duplicate"]
     assert data.notes == (
         "4 broken lines left out",
         "no test labels: the published dev set is the test set",
@@ -105,18 +85,14 @@ def test_broken_lines_of_qqp_are_counted_and_dev_is_the_test_set(tmp_path: Path)
     [
         (
             "rte",
-            tsv("index|sentence1|sentence2|label", "0|A|B|C|entailment"),
+            tsv("index|sentence1|sentence2|label", "0|A|B|C|rte"),
             "train.tsv:2: expected 4 columns .*, got 5",
         ),
         ("sst2", tsv("text|label", "a|1"), "train.tsv:1: expected the columns sentence, got text, label"),
         ("cola", tsv("gj04|1||A.", "gj04|2||B."), 'train.tsv:2: expected label to be 0 or 1, got "2"'),
-        (
-            "mnli",
-            tsv("sentence1|sentence2|gold_label", "A|B|-"),
-            'train.tsv:2: expected gold_label to be entailment or .*, got "-"',
-        ),
+        ("mnli", tsv("sentence1|sentence2|gold_label", "A|B|-"), 'tsv:2: .* entailment or .*, got "-"'),
     ],
 )
 def test_other_lines_are_refused(name: str, text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
-        original(BY_NAME[name], write(tmp_path, {"train.tsv": text}))
+        BY_NAME[name].read(write(tmp_path, {"train.tsv": text}))

@@ -1,15 +1,12 @@
 """SIGHAN's markup in its three forms, Wang271K's, and the test pair."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from tests.lab.readers.folders import write
 
-from sparring.lab.datasets import DataError, Where, get_task
-from sparring.lab.datasets.tokens import sighan2015
+from sparring.lab.datasets import Where, get_task
 from sparring.lab.datasets.tokens.sighan2015 import Mistake, correct
+from tests.lab.datasets.folders import check_refused, read, write
 
 ESSAY = """<ESSAY title="慶祝會">
 <TEXT>
@@ -77,7 +74,7 @@ TRUTH = "A2-0011-1, 0\nA2-0023-1, 5, 友, 8, 兒\n"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """All of it, in folders as the archives have them, with tests of other years and in other forms beside."""
+    """All of it, in folders as the archives have them, beside tests of other years and forms."""
     files = {
         "sighan8csc_release1.0/Training/SIGHAN15_CSC_A2_Training.sgml": ESSAY,
         "sighan8csc_release1.0/Test/SIGHAN15_CSC_TestInput.txt": INPUT,
@@ -92,9 +89,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_form_is_read_and_joined(folder: Path) -> None:
-    found = sighan2015.original(folder)
-    assert found is not None
-    assert {(sample["source"], sample["target"]) for sample in found.splits["train"]} == {
+    splits, notes = read("tokens.sighan2015", folder)
+    assert {(sample["source"], sample["target"]) for sample in splits["train"]} == {
         ("我真恭喜妳阿。", "我真恭喜妳啊。"),
         ("我很抱見阿。", "我很抱歉啊。"),
         ("沒有錯。", "沒有錯。"),
@@ -102,12 +98,12 @@ def test_every_form_is_read_and_joined(folder: Path) -> None:
         ("沒錯。", "沒錯。"),
         ("那个产业如此 < 强，公作。", "哪个产业如此 < 强，工作。"),
     }
-    assert len(found.splits["train"]) == 6
-    assert found.splits["test"] == [
+    assert len(splits["train"]) == 6
+    assert splits["test"] == [
         {"source": "你好！", "target": "你好！"},
         {"source": "我跟我朋唷去玩而。", "target": "我跟我朋友去玩兒。"},
     ]
-    assert found.notes == (
+    assert notes == (
         "2 training sentences left out: a correction changes their length or does not fit the text",
     )
 
@@ -137,6 +133,9 @@ def test_the_location_is_that_of_the_wrong_character_not_of_its_word() -> None:
     assert correct("象片和象片", [Mistake(None, 2, "象片", "象牌")]) == "象牌和象片"
 
 
+TEST = {"a.sgml": WANG, "TestInput.txt": INPUT, "TestTruth.txt": TRUTH}
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -148,23 +147,11 @@ def test_the_location_is_that_of_the_wrong_character_not_of_its_word() -> None:
         ({"a.sgml": "<SENTENCE>\n<TEXT></TEXT></SENTENCE>"}, "a.sgml:1: expected a <PASSAGE>, <TEXT> or <P>"),
         ({"a.xml": "<xml/>"}, "a.xml: expected elements <ESSAY> or <SENTENCE> or <DOC>, found none"),
         ({"a.sgml": WANG, "TestInput.txt": INPUT}, "TestTruth.txt: no such file"),
-        (
-            {"a.sgml": WANG, "TestInput.txt": INPUT, "TestTruth.txt": "A2-0011-1, 0\n"},
-            "TestInput.txt:2: expected",
-        ),
-        ({"a.sgml": WANG, "TestInput.txt": "你好\n", "TestTruth.txt": TRUTH}, "TestInput.txt:1: expected"),
-        (
-            {"a.sgml": WANG, "TestInput.txt": INPUT, "TestTruth.txt": "A2-0011-1, 0\nA2-0023-1, 5\n"},
-            "TestTruth.txt:2: expected",
-        ),
-        (
-            {"a.sgml": WANG, "TestInput.txt": INPUT, "TestTruth.txt": "A2-0011-1, 4, 友\n"},
-            "character '友' at place 4, its text has 3",
-        ),
+        ({**TEST, "TestTruth.txt": "A2-0011-1, 0\n"}, "TestInput.txt:2: expected an ID of TestTruth.txt"),
+        ({**TEST, "TestInput.txt": "你好\n"}, "TestInput.txt:1: expected"),
+        ({**TEST, "TestTruth.txt": "A2-0011-1, 0\nA2-0023-1, 5\n"}, "TestTruth.txt:2: expected"),
+        ({**TEST, "TestTruth.txt": "A2-0011-1, 4, 友\n"}, "character '友' at place 4, its text has 3"),
     ],
 )
-def test_what_is_not_in_the_form_is_refused_with_its_place(
-    files: dict[str, str], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(DataError, match=message):
-        sighan2015.original(write(tmp_path, files))
+def test_other_content_is_refused(files: dict[str, str], message: str, tmp_path: Path) -> None:
+    check_refused("tokens.sighan2015", tmp_path, files, message)

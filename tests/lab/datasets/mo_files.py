@@ -1,6 +1,4 @@
-"""The catalogues again, read byte by byte from the GNU .mo format instead of through gettext: the judge of the tasks made from them."""
-
-from __future__ import annotations
+"""A second reader of pycountry's catalogues, from the bytes of GNU .mo files instead of through gettext."""
 
 import struct
 import unicodedata
@@ -9,8 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import pycountry
-
-from sparring.lab.datasets import Data
 
 
 def read_mo(path: Path) -> dict[str, str]:
@@ -27,7 +23,7 @@ def read_mo(path: Path) -> dict[str, str]:
 
 @cache
 def writers() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """Of every translated string, the languages that write it so and the msgids it stands for, over all catalogues."""
+    """For every translation the languages that write it and the msgids it translates, over all catalogues."""
     languages, msgids = defaultdict(set), defaultdict(set)
     for path in Path(pycountry.LOCALES_DIR).glob("*/LC_MESSAGES/*.mo"):
         for msgid, text in read_mo(path).items():
@@ -35,12 +31,3 @@ def writers() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
                 languages[text].add(path.parts[-3])
                 msgids[text].add(msgid)
     return languages, msgids
-
-
-def names_of_parts(data: Data) -> list[set[str]]:
-    """The English names that the strings of train, dev and test stand for."""
-    _, msgids = writers()
-    return [
-        set().union(*(msgids[sample["text"]] for sample in part))
-        for part in (data.train, data.dev, data.test)
-    ]
