@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from sparring.cli.terminal import print_json
-from sparring.lab.report.report import make
 
 EXAMPLES = """  sparring report runs/languages
   sparring report runs/sst5 runs/clinc_oos -o results.html --title "Two tasks, three seeds" --json"""
@@ -17,6 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
+    from sparring.lab.report.report import make  # needs altair, which --help does not
+
     facts = make([Path(run) for run in options.runs], Path(options.output), options.title)
     if options.json:
         print_json(facts)
