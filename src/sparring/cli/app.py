@@ -27,10 +27,8 @@ COMMANDS = {  # each is a module of this package
     "predict": "label texts, or generate new ones, with the best model of a finished run",
     "report": "draw the results of runs on one page, which needs no network",
 }
-EXTRAS = {  # the modules that an extra of the package installs
-    "lab": "accelerate, pycountry, pydantic, rich, scipy, seqeval, sklearn, tokenizers, tomli, transformers",
-    "report": "altair, jinja2, vl_convert",
-}
+LAB = "accelerate pycountry pydantic rich scipy seqeval sklearn tokenizers tomli transformers"
+REPORT = "altair jinja2 vl_convert"  # modules that the extras of the package install
 EXAMPLES = """examples:
   sparring tasks                                              list the tasks
   sparring run digits                                         train with AS-Softmax, a few seconds
@@ -59,9 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except ModuleNotFoundError as error:
-        for extra, modules in EXTRAS.items():
-            if error.name in modules.split(", "):
-                return fail(f"this command needs {error.name}: pip install 'sparring[{extra}]'")
+        if error.name in REPORT.split():
+            return fail(f"charts need {error.name}: pip install 'sparring[report]'")
+        if error.name in LAB.split():
+            return fail(f"the lab needs {error.name}: pip install 'sparring[lab]'")
         raise
     except UserError as error:
         return fail(error)

@@ -164,9 +164,8 @@ class Config:
         """Read a TOML file. ``flags`` override its values."""
         values = read_toml(path, SETTINGS) if path is not None else {}
         if values.pop(trust.FIELD, False):
-            raise UserError(
-                f"{path}: {trust.FIELD} is not read from a file; use {trust.FLAG} if you trust the model"
-            )
+            advice = f"{trust.FLAG} sets it, for a model that you trust"
+            raise UserError(f"{path}: {trust.FIELD} is not taken from a file; {advice}")
         values |= flags
         if not values.get("task"):
             raise UserError("no task: name one (sparring tasks lists them) or a file of your own")
@@ -209,7 +208,8 @@ class Config:
         if kind.generates:
             defaults |= {"max_target_length": 64, "beams": 1}
         elif self.beams is not None or self.max_target_length is not None:
-            raise UserError(f"beams and max_target_length are for generation; {task.name} is {kind.name}")
+            about = f"{task.name}'s kind is {kind.name}"
+            raise UserError(f"beams and max_target_length are for generation; {about}")
         defaults |= {name: value for name, value in task.settings.items() if name in defaults}
         changes = {name: value for name, value in defaults.items() if getattr(self, name) is None}
         changes |= {name: values.get(name, takes[name]) if name in takes else None for name in LOSS_SETTINGS}
