@@ -164,7 +164,9 @@ def _plain(value: Any) -> Any:
         return value
     for plain_type in (int, float, str):
         if isinstance(value, plain_type):
-            return plain_type(value) if value == value else "nan"  # torch.load does not accept NumPy's numbers
+            return (
+                plain_type(value) if value == value else "nan"
+            )  # torch.load does not accept NumPy's numbers
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 else digest_of(value)
     if isinstance(value, Mapping):

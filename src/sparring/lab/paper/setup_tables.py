@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sparring.lab.datasets import Where, get_task
+from sparring.lab.datasets import Where, get_task, survey
 from sparring.lab.paper import published
 from sparring.lab.paper.methods import method_named
 from sparring.lab.paper.published import PublishedTable
 from sparring.lab.paper.run_settings import settings_of
 from sparring.lab.table import MISSING, Cell, Row, Table
-from sparring.lab.task import survey
 
 
 def _cell(value: Any) -> Cell:

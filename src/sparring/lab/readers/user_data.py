@@ -286,7 +286,3 @@ def _quality_notes(kind: Kind, splits: Splits) -> list[str]:
         if n_both := len(keys[first] & keys[second]):
             notes.append(f"{kind.noun} of {second} that are also in {first}: {n_both}")
     return notes
-
-
-is_yours = is_user_data  # the names that lab/runs uses
-open_yours = open_user_data

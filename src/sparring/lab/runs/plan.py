@@ -9,7 +9,7 @@ from pathlib import Path
 from sparring.lab.datasets import Data, Sample, Task, UserError, Where, get_task, known
 from sparring.lab.models.build import content_digest
 from sparring.lab.readers.columns import Columns
-from sparring.lab.readers.user_data import is_yours, open_yours
+from sparring.lab.readers.user_data import is_user_data, open_user_data
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.records import RunFolder
 from sparring.lab.untrusted import file_name
@@ -38,11 +38,11 @@ class Plan:
 def open_task(config: Config) -> tuple[Task, Data]:
     """The task by name, or the user's data."""
     where = Where.default(config.data_dir)
-    if not known(config.task) and is_yours(config.task):
+    if not known(config.task) and is_user_data(config.task):
         columns = Columns(
             config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator
         )
-        return open_yours(config.task, where, columns, config.image_size)
+        return open_user_data(config.task, where, columns, config.image_size)
     task = get_task(config.task)
     for name in COLUMN_FLAGS:
         if getattr(config, name) is not None:
