@@ -9,7 +9,7 @@ import pytest
 
 from sparring.files import sweep
 from sparring.lab.errors import UserError
-from sparring.lab.runs.lock import alone, remove
+from sparring.lab.lock import alone, remove
 from tests.hostile.size import FACTOR
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no lock there")

@@ -12,7 +12,7 @@ from scipy.io import wavfile
 
 from sparring.lab.datasets import DataError
 from sparring.lab.kinds import get_kind
-from sparring.lab.kinds.wav import sixteen_bits
+from sparring.lab.models.wav import sixteen_bits
 from sparring.lab.readers.arrays import kind_of
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.plan import open_task

@@ -14,8 +14,8 @@ from sparring.lab.errors import DataError
 from sparring.lab.kinds.base import register_kind
 from sparring.lab.kinds.encoder import Encoder, Features, Labels, Sample, Samples
 from sparring.lab.kinds.media import MediaKind, png
-from sparring.lab.kinds.wav import read_wav, sixteen_bits
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
+from sparring.lab.models.wav import read_wav, sixteen_bits
 
 LOUDEST = 2.0  # values a little above 1 are clipped, as in WAV files; values far above have another scale
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.lab.kinds import Kind, get_kind, list_kinds
-from sparring.lab.kinds.wav import check_rate
+from sparring.lab.models.wav import check_rate
 from sparring.lab.readers.published import NotedSplits
 from sparring.lab.task import SPLITS, DataError, Sample
 from sparring.lab.untrusted import check_text, check_unpacked, read_json_object, reason

@@ -29,8 +29,8 @@ from rich.progress import (
 )
 
 from sparring.lab.errors import DivergedError, RunsDivergedError
+from sparring.lab.lock import remove as remove_folder
 from sparring.lab.runs.config import Config
-from sparring.lab.runs.lock import remove as remove_folder
 from sparring.lab.runs.plan import Plan, open_task, plan
 from sparring.lab.runs.records import RunFolder
 from sparring.lab.runs.runner import run

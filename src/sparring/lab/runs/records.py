@@ -27,7 +27,7 @@ from typing import Any
 
 from sparring.files import CheckpointWarning, changed_file, file_digest, file_names, write_text
 from sparring.lab.errors import UserError
-from sparring.lab.runs.lock import alone as alone
+from sparring.lab.lock import alone as alone
 from sparring.lab.runs.schema import FILES, LINES, check, check_prediction, parse
 
 PACKAGES = "sparring torch entmax accelerate transformers tokenizers scikit-learn seqeval pycountry numpy"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from sparring.lab.datasets import register_published
-from sparring.lab.kinds.wav import read_wav
+from sparring.lab.models.wav import read_wav
 from sparring.lab.readers.arrays import UnreadableFiles
 from sparring.lab.readers.npz import read_npz
 from sparring.lab.readers.published import NotedSplits
