@@ -3,7 +3,7 @@
     python examples/digits.py
     python examples/digits.py --losses softmax as-softmax sparse-softmax entmax15 --seeds 5
 
-The data comes with scikit-learn, nothing is downloaded. The loop is plain PyTorch; the loss is the one line that changes.
+The data comes with scikit-learn, nothing is downloaded. The loop is plain PyTorch; only the loss changes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Training that does not pay for what is won: a CNN on scikit-learn's digits, each saving by itself and all together.
+"""Save training time on won samples: a CNN on scikit-learn's digits, each way by itself and all together.
 
     python examples/speed.py
     python examples/speed.py --epochs 20 --seeds 3
 
-The data comes with scikit-learn, nothing is downloaded. Contestants take turns, seed by seed; times are ratios to softmax.
+The data comes with scikit-learn, nothing is downloaded. Contestants take turns, seed by seed; times are
+ratios to softmax.
 """
 
 from __future__ import annotations

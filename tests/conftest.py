@@ -15,7 +15,8 @@ collect_ignore = ["check_wheel.py"]  # `make wheel` runs it in an environment of
 settings.register_profile("sparring", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("sparring")
 
-FIRST = (  # files that start processes or train much: with several workers nobody is to wait for them at the end
+# Files that start processes or train much come first, so that no worker is left with one at the end.
+FIRST = (
     *(
         "paper/test_studies.py",
         "integrations/test_examples.py",

@@ -19,6 +19,7 @@ ROOMS = (
     *(
         "lab.errors",
         "lab.untrusted",
+        "lab.lock",
         "lab.table",
         "lab.models",
         "lab.kinds",
@@ -53,7 +54,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 
 def imports(root: Path) -> Iterator[Import]:
-    """Every import of one module of the package by another, also inside functions; not those for types alone."""
+    """Every import of a module of the package by another, also inside functions; not those for types."""
     files = modules(root)
     for module, path in files.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""`fused_rows`: the row losses of a linear head, by the form that fits: chunked, traced, or with the logits held."""
+"""`fused_rows`: the row losses of a linear head, by the form that fits: chunked, traced or unfused."""
 
 import torch
 from torch import Tensor, nn

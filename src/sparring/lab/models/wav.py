@@ -43,7 +43,7 @@ def sixteen_bits(sound: Any) -> Tensor:
         values = (values.astype(np.float64) - 128) / 128
     elif values.dtype.kind == "i":
         values = values.astype(np.float64) / np.iinfo(values.dtype).max
-    elif values.dtype.kind != "f":
+    elif not np.issubdtype(values.dtype, np.floating):
         raise ValueError(f"expected samples of uint8, int16, int32 or floating point, got {values.dtype}")
     values = values.mean(1) if values.ndim > 1 else values
     if not np.isfinite(values).all():
