@@ -101,7 +101,7 @@ def test_a_window_is_the_mean_over_its_rows() -> None:
         torch.testing.assert_close(parameter.grad, expected.grad)
     assert window.loss == pytest.approx(rows.mean().item())
     assert window.won_share == pytest.approx(rows.won_share().item())
-    assert (window.n_micro, window.n_forward) == (2, 20)
+    assert (window.accumulation, window.n_forward) == (2, 20)
     assert engine.totals()["n_forward"] == 20
     engine.close()
     assert not model._forward_hooks

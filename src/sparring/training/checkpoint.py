@@ -56,7 +56,7 @@ def save(folder: Path, state: dict[str, Any]) -> None:
             if (folder / NAME).exists():
                 os.replace(folder / NAME, folder / PREVIOUS)
     except FileNotFoundError:
-        reason = "the folder was removed during the run"
+        reason = "the folder was removed while its run was under way"
         raise FileNotFoundError(errno.ENOENT, reason, str(folder)) from None
     except RuntimeError as error:  # torch's zip writer raises it for a full disk, and hides an interrupt
         if isinstance(error.__context__, KeyboardInterrupt):
