@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.lab.kinds.encoder import Sample
-
 RATES = (1_000, 384_000)  # samples per second: telephones have 8,000, studio converters up to 384,000
 
 
-def read_wav(path: Path) -> Sample:
+def read_wav(path: Path) -> dict[str, Any]:
     """The mean of all channels as 16-bit samples, and the rate. Raises ValueError if it is not a sound."""
     from scipy.io import wavfile
 
@@ -41,7 +39,7 @@ def sixteen_bits(sound: Any) -> Tensor:
     values = np.asarray(sound)
     if values.dtype == np.uint8:
         values = (values.astype(np.float64) - 128) / 128
-    elif values.dtype.kind == "i":
+    elif np.issubdtype(values.dtype, np.signedinteger):
         values = values.astype(np.float64) / np.iinfo(values.dtype).max
     elif not np.issubdtype(values.dtype, np.floating):
         raise ValueError(f"expected samples of uint8, int16, int32 or floating point, got {values.dtype}")
