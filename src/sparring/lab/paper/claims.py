@@ -58,11 +58,11 @@ def table2(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
         for metric in results.metrics(task):
             scores = {method: results.by_seed(task, method, metric) for method in results.methods(task)}
-            theirs, base = (
+            paper_value, base = (
                 published_number(published.QUALITY, method.name, task, metric)
                 for method in (AS_SOFTMAX, SOFTMAX)
             )
-            points = "" if theirs is None or base is None else f" by {theirs - base:+.2f} points"
+            points = "" if paper_value is None or base is None else f" by {paper_value - base:+.2f} points"
             claim = f"AS-Softmax is better than softmax{points}"
             place = f"{task} {metric}"
             yield from compared(claim, place, [scores.get(method, {}) for method in (AS_SOFTMAX, SOFTMAX)])
@@ -93,8 +93,8 @@ def table3(results: Results) -> Iterator[Finding]:
                 continue
             claim, result = "AS-Softmax takes about as long as softmax", _within(gap, ABOUT_AS_LONG)
             if method == AS_SPEED:
-                theirs = published.TIME[method.name].get(task)
-                percent = "" if theirs is None else f" ({theirs:+d} %)"
+                paper_value = published.TIME[method.name].get(task)
+                percent = "" if paper_value is None else f" ({paper_value:+d} %)"
                 claim, result = f"AS-Speed takes less time than softmax{percent}", outcome(gap, -1)
             yield Finding(claim, task, describe(gap, "% of softmax's time"), result)
 
@@ -157,10 +157,10 @@ def figure2(results: Results) -> Iterator[Finding]:
             f"highest at {best:g} ({highest:.2f}), lowest {lowest:.2f}: "
             f"{highest - lowest:.2f} points between them"
         )
-        theirs = published.BEST_DELTA.get(task)
-        claim = "δ matters" if theirs is None else f"δ matters, and {theirs} is best"
+        paper_value = published.BEST_DELTA.get(task)
+        claim = "δ matters" if paper_value is None else f"δ matters, and {paper_value} is best"
         p = _friedman(list(scores.values()))
-        result = OPEN if p is None or p > LEVEL else YES if theirs in (None, best) else NO
+        result = OPEN if p is None or p > LEVEL else YES if paper_value in (None, best) else NO
         yield Finding(claim, task, observed, result)
 
 

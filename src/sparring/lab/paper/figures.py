@@ -161,8 +161,8 @@ class SettingFigure(Figure):
             metric = self._metric(results, task)
             for method in results.methods(task):
                 ours = results.score(task, method, metric)
-                theirs = published_number(self.published, method.name, task, metric)
-                numbers.append(Number(method.name, column(task, metric), ours, theirs))
+                paper_value = published_number(self.published, method.name, task, metric)
+                numbers.append(Number(method.name, column(task, metric), ours, paper_value))
             if points := self._points(results, task):
                 best = max(points, key=lambda point: float(point["value"]))["name"]
                 notes.append(f"{task}: highest at {best} (on test; a choice would be made on dev)")

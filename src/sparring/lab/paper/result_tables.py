@@ -34,12 +34,12 @@ def side_by_side(title: str, numbers: Iterable[Number], notes: Sequence[str]) ->
         rows.setdefault(number.row, {})[number.column] = number
 
     def cells(number: Number | None) -> list[Cell]:
-        ours, theirs = MISSING, MISSING
+        ours, paper_value = MISSING, MISSING
         if number is not None:
             ours = spread_cell(number.ours, number.form)
             if number.published is not None:
-                theirs = Cell(number.form.format(number.published), number.published)
-        return [ours, theirs] if with_published else [ours]
+                paper_value = Cell(number.form.format(number.published), number.published)
+        return [ours, paper_value] if with_published else [ours]
 
     headings = [name for column in columns for name in ([column, "paper"] if with_published else [column])]
     body: list[Row] = [
@@ -107,15 +107,15 @@ def times(title: str, results: Results, table: PublishedTable, forms: Sequence[s
     for task, form in product(results.tasks, forms):
         place = f"{task}, {form}" if form else task
         base = results.seconds(task, SOFTMAX, form)
-        theirs = table.get(SOFTMAX.name, {}).get(task)
-        numbers.append(Number("Softmax (seconds)", place, spread(list(base.values())), theirs, "{:.0f}"))
+        paper_value = table.get(SOFTMAX.name, {}).get(task)
+        numbers.append(Number("Softmax (seconds)", place, spread(list(base.values())), paper_value, "{:.0f}"))
         for method in results.methods(task, form):
             if method != SOFTMAX:
                 seconds = results.seconds(task, method, form)
                 more = [100 * (seconds[seed] / base[seed] - 1) for seed in seconds if seed in base]
-                theirs = table.get(method.name, {}).get(task)
+                paper_value = table.get(method.name, {}).get(task)
                 numbers.append(
-                    Number(method.name, place, _center(more, statistics.median), theirs, "{:+.0f}%")
+                    Number(method.name, place, _center(more, statistics.median), paper_value, "{:+.0f}%")
                 )
     note = (
         "training alone, evaluations left out (processor seconds, where there is no GPU); "
@@ -170,10 +170,10 @@ def table8(results: Results) -> list[Table]:
     is_whole = set(results.tasks) == set(published.GLUE_TASKS)
     heading = "mean" if is_whole else f"mean of {len(results.tasks)}"
     numbers = scores_of(results, published.GLUE)
-    for name, theirs in published.GLUE.items():
+    for name, paper_row in published.GLUE.items():
         scores = [number.ours["mean"] for number in numbers if number.row == name and number.ours]
         mean = _center(scores, statistics.mean)
-        numbers.append(Number(name, heading, mean, theirs["Avg"] if is_whole else None))
+        numbers.append(Number(name, heading, mean, paper_row["Avg"] if is_whole else None))
     note = "on dev, where GLUE keeps the labels of test to itself; δ = 0.3 throughout"
     return [side_by_side("Table 8: GLUE, in percent", numbers, notes_of(results, note))]
 

@@ -30,26 +30,29 @@ def _side_by_side(title: str, tasks: Sequence[str], rows: dict[str, list[tuple[A
     return Table(title, columns, cells)
 
 
-def _datasets(title: str, theirs: PublishedTable, n_classes: str, where: Where) -> Table:
+def _datasets(title: str, paper_table: PublishedTable, n_classes: str, where: Where) -> Table:
     """Sizes of the data sets that are available, and the paper's; ``n_classes`` is the paper's word."""
-    ours = {row["name"]: row for row in survey([get_task(task) for task in theirs], where)}
+    ours = {row["name"]: row for row in survey([get_task(task) for task in paper_table], where)}
     rows: dict[str, list[tuple[Any, Any]]] = {}
     for i, split in enumerate(("train", "dev", "test")):
         rows[split] = [
-            (ours[task]["sizes"][i] if ours[task]["here"] else None, theirs[task][split]) for task in theirs
+            (ours[task]["sizes"][i] if ours[task]["here"] else None, paper_table[task][split])
+            for task in paper_table
         ]
-    rows[n_classes] = [(ours[task]["classes"], theirs[task][n_classes]) for task in theirs]
-    return _side_by_side(title, list(theirs), rows)
+    rows[n_classes] = [(ours[task]["classes"], paper_table[task][n_classes]) for task in paper_table]
+    return _side_by_side(title, list(paper_table), rows)
 
 
-def _training(title: str, theirs: PublishedTable, scale: str, *, sparse: bool = False) -> Table:
+def _training(title: str, paper_table: PublishedTable, scale: str, *, sparse: bool = False) -> Table:
     """Hyper-parameters of training at a scale."""
-    tasks = list(next(iter(theirs.values())))
+    tasks = list(next(iter(paper_table.values())))
     ours = {task: settings_of(get_task(task), scale, sparse=sparse) for task in tasks}
-    further = [name for name in ("model", "layers", "n_train") if any(name in own for own in ours.values())]
+    further = [
+        name for name in ("model", "layers", "n_train") if any(name in settings for settings in ours.values())
+    ]
     rows = {
-        name: [(ours[task].get(name), theirs.get(name, {}).get(task)) for task in tasks]
-        for name in (*theirs, *further)
+        name: [(ours[task].get(name), paper_table.get(name, {}).get(task)) for task in tasks]
+        for name in (*paper_table, *further)
     }
     return _side_by_side(f"{title}, {scale} scale", tasks, rows)
 
@@ -60,10 +63,10 @@ def _methods(title: str) -> Table:
     for name, values in published.SETTINGS.items():
         parameters = published.PARAMETERS[name]
         pairs = []
-        for task, theirs in values.items():
+        for task, paper_value in values.items():
             settings = {"alpha": 1.5, **method_named(name).settings(task)}  # α of the loss entmax15
             ours = [settings[parameter] for parameter in parameters]
-            pairs.append((None if theirs is None else ours if len(ours) > 1 else ours[0], theirs))
+            pairs.append((None if paper_value is None else ours if len(ours) > 1 else ours[0], paper_value))
         rows[f"{name} {'/'.join(parameters)}"] = pairs
     return _side_by_side(title, published.TEXT_TASKS, rows)
 

@@ -257,11 +257,11 @@ def hardest(facts: Facts) -> Block | None:
 
 
 def settings(facts: Facts) -> Block:
-    common, own = facts["settings"]["common"], facts["settings"]["own"]
+    common, differing = facts["settings"]["common"], facts["settings"]["own"]
     tables = [_text_table("The same for all", ["setting", "value"], list(common.items()))]
-    names = [name for name in own[0] if name != "contestant"]
+    names = [name for name in differing[0] if name != "contestant"]
     if names:
-        rows = [[row["contestant"], *(row[name] for name in names)] for row in own]
+        rows = [[row["contestant"], *(row[name] for name in names)] for row in differing]
         tables.append(_text_table("Not the same for all", ["contestant", *names], rows))
     for machine in facts["machines"]:
         details = {name: value for name, value in machine.items() if name not in ("versions", "runs")}

@@ -153,10 +153,10 @@ def _section(name: str, runs: Sequence[RunFolder], facts: dict[str, Any]) -> Sec
     contestants: dict[str, Contestant] = {}
     for run in runs:
         summary = run.summary()
-        own = Contestant("", {summary["seed"]: run}, {summary["seed"]: summary})
+        candidate = Contestant("", {summary["seed"]: run}, {summary["seed"]: summary})
         # A benchmark's controls have the config of what they control; the folder's name tells them apart.
-        key = json.dumps([own.folder, own.config], sort_keys=True)
-        contestant = contestants.setdefault(key, own)
+        key = json.dumps([candidate.folder, candidate.config], sort_keys=True)
+        contestant = contestants.setdefault(key, candidate)
         contestant.runs.setdefault(summary["seed"], run)  # of two copies of a run the first one counts
         contestant.summaries.setdefault(summary["seed"], summary)
     for contestant in contestants.values():
