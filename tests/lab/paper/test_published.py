@@ -7,6 +7,7 @@ import statistics
 import pytest
 
 from sparring.lab.datasets import get_task
+from sparring.lab.kinds import get_kind
 from sparring.lab.paper import published as paper
 from sparring.lab.paper.methods import ALL_NAMES, EVERYTHING, method, settings
 
@@ -98,7 +99,7 @@ def test_the_papers_tasks_are_ours(name: str) -> None:
 def test_methods_are_contestants(name: str) -> None:
     from sparring.lab.runs.config import Config
 
-    made = method(name, "clinc_oos", "multi-class")
+    made = method(name, "clinc_oos", get_kind("multi-class"))
     assert made is not None
     config = Config("clinc_oos").with_contestant(made.words)
     for key, value in settings(name, "clinc_oos").items():
@@ -107,10 +108,10 @@ def test_methods_are_contestants(name: str) -> None:
 
 
 def test_methods_without_a_multi_label_form() -> None:
-    there = [name for name in ALL_NAMES if method(name, "eurlex", "multi-label") is not None]
+    there = [name for name in ALL_NAMES if method(name, "eurlex", get_kind("multi-label")) is not None]
     assert there == [name for name, row in paper.QUALITY.items() if row["eurlex.micro_f1"] is not None] + [
         EVERYTHING
     ]
-    as_speed = method("AS-Speed", "eurlex", "multi-label")
+    as_speed = method("AS-Speed", "eurlex", get_kind("multi-label"))
     assert as_speed is not None
     assert as_speed.words == "as-speed:delta=0.05:warmup=0:lam=0.5:max_steps=2"
