@@ -33,11 +33,11 @@ def main(options: argparse.Namespace) -> int:
     finished, whole, diverged = split_diverged(points, summaries)
     rows = rows_of(whole, str(plans[0].config.metric))
     best = best_row(rows)
-    chosen = finished[rows.index(best)].replace(test=config.test, loss=config.loss or loss)
-    command = shlex.join(["sparring", "run", config.task, *chosen.flags()])
+    tuned = finished[rows.index(best)].replace(test=config.test, loss=config.loss or loss)
+    command = shlex.join(["sparring", "run", config.task, *tuned.flags()])
     if options.json:
         facts = {"task": task.name, "metric": best["metric"], "rows": rows, "failed": failures}
-        print_json({**facts, "best": changes(chosen, config), "command": command})
+        print_json({**facts, "best": changes(tuned, config), "command": command})
         return print_failures(failures)
     lines: list[Row] = []
     for point, row in zip(finished, rows, strict=True):

@@ -12,7 +12,9 @@ from sparring.backward.skipper import ForwardResult, has_batch_norm
 from sparring.losses.checks import check_count, check_range
 from sparring.losses.rows import RowLosses
 
-TRAIN, CHECK, REST = 0, 1, 2
+TRAIN = 0
+CHECK = 1
+REST = 2
 NEVER = -1
 
 

@@ -27,7 +27,9 @@ from sparring.lab.models.settings import Model
 
 VOCABULARY = 8000
 POSITIONS = 512
-BOS, PAD, EOS = "<s>", "<pad>", "</s>"
+BOS = "<s>"
+PAD = "<pad>"
+EOS = "</s>"
 
 
 def build(

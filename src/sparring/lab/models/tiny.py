@@ -35,7 +35,9 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 
-PAD, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
+PAD = "[PAD]"
+UNKNOWN = "[UNK]"
+SEPARATOR = "[SEP]"
 BLOCKS = {"hidden_size": 96, "dilations": [1, 2, 4], "dropout": 0.2}
 
 

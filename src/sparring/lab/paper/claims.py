@@ -19,7 +19,9 @@ from sparring.lab.paper.study_records import Results
 from sparring.lab.runs.summaries import LEAST_SEEDS, Difference, difference
 from sparring.lab.table import Table
 
-YES, NO, OPEN = "reproduced", "not reproduced", "cannot be told"
+YES = "reproduced"
+NO = "not reproduced"
+OPEN = "cannot be told"
 LEVEL = 0.05
 ABOUT_AS_LONG = 5.0  # percent of softmax's time
 

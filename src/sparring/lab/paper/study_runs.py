@@ -172,7 +172,8 @@ def hard_and_random(runs: Sequence[StudyRun]) -> list[StudyRun]:
     """Softmax on the samples that each run's best model has not won, and on as many random ones."""
     further = []
     for run in runs:
-        config, task, data = run.plan.config, run.plan.task, run.plan.data
+        config = run.plan.config
+        task, data = run.plan.task, run.plan.data
         hard = hard_samples(run.plan)
         n_train, _, _ = sizes(config, data)
         at_random = sorted(random.Random(config.seed).sample(range(n_train), len(hard)))

@@ -76,7 +76,7 @@ class Section:
     @property
     def part(self) -> str:
         """Test if every contestant was scored on it, else dev."""
-        return "test" if all(each.scores("test", self.metric) for each in self.contestants) else "dev"
+        return "test" if all(c.scores("test", self.metric) for c in self.contestants) else "dev"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each contestant: metrics, and times and counts against the first."""

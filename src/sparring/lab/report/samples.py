@@ -87,7 +87,7 @@ def significance(section: Section, predictions: Predictions) -> list[Row]:
 
 def over_seeds(first: Contestant, other: Contestant, section: Section) -> Row:
     """The mean difference over the common seeds, its 95 % interval and p, see `summaries.difference`."""
-    gap = difference(*(each.scores(section.part, section.metric) for each in (other, first)))
+    gap = difference(*(contestant.scores(section.part, section.metric) for contestant in (other, first)))
     n_seeds, mean, low, high, p = gap or (0, None, None, None, None)
     return {"n_seeds": n_seeds, "difference": mean, "low": low, "high": high, "p_seeds": p}
 
@@ -133,7 +133,9 @@ def by_class(section: Section, predictions: Predictions, most: int = 10) -> list
 
 def _f1_scores(predictions: Predictions, runs: Sequence[TestedRun]) -> dict[str, tuple[int, float]]:
     """For each class its number of test samples, and F1 over all runs together."""
-    expected, predicted, correct = Counter[str](), Counter[str](), Counter[str]()
+    expected: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
+    correct: Counter[str] = Counter()
     for run in runs:
         for sample, guess in zip(predictions.samples, run.predicted, strict=True):
             for target, label in predictions.kind.class_pairs(sample, guess):

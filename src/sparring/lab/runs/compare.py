@@ -24,7 +24,7 @@ def contestants(config: Config, names: Sequence[str], task: Task, data: Data) ->
     configs = [config.with_contestant(name) for name in names]
     resolved = [plan(contestant, task, data, strict=False).config for contestant in configs]
     for name in LOSS_SETTINGS:
-        if getattr(config, name) is not None and all(getattr(each, name) is None for each in resolved):
+        if getattr(config, name) is not None and all(getattr(other, name) is None for other in resolved):
             raise UserError(f"none of {', '.join(names)} takes {name}")
     return configs
 
@@ -38,10 +38,10 @@ def plans_for(
     plans: dict[Any, Plan] = {}
     for seed in range(n_seeds):
         for config in configs:
-            made = plan(config.replace(seed=config.seed + seed), task, data, strict=strict)
-            if made.folder.path in plans:
-                raise UserError(f"two of the runs are the same: {made.config.label}")
-            plans[made.folder.path] = made
+            planned = plan(config.replace(seed=config.seed + seed), task, data, strict=strict)
+            if planned.folder.path in plans:
+                raise UserError(f"two of the runs are the same: {planned.config.label}")
+            plans[planned.folder.path] = planned
     return list(plans.values())
 
 

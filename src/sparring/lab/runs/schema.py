@@ -29,25 +29,25 @@ Scalar = bool | str | Number | None
 Metrics = dict[str, Number | None]
 
 
-class Record(BaseModel):
+class FileRecord(BaseModel):
     """An object in a file. Further keys are allowed."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
 
-class NumberRecord(Record):
+class NumberRecord(FileRecord):
     """The values of further keys are numbers or null."""
 
     __pydantic_extra__: dict[str, Number | None]
 
 
-class ScalarRecord(Record):
+class ScalarRecord(FileRecord):
     """The values of further keys are numbers, text, booleans or null."""
 
     __pydantic_extra__: dict[str, Scalar]
 
 
-class Result(Record):
+class Result(FileRecord):
     """What each record of a result has. The metric that decides must be among those of dev and of test."""
 
     task: str
@@ -64,11 +64,13 @@ class Result(Record):
         return self
 
 
-def _record(base: type[Record], optional: Mapping[str, Any] | None = None, **fields: Any) -> type[Record]:
+def _record(
+    base: type[FileRecord], optional: Mapping[str, Any] | None = None, **fields: Any
+) -> type[FileRecord]:
     """A model with these fields and their types. An optional field may be missing, but not null."""
     required: Any = {name: (type_, ...) for name, type_ in fields.items()}
     others: Any = {name: (type_, None) for name, type_ in (optional or {}).items()}
-    return create_model("Record", __base__=base, **required, **others)
+    return create_model("FileRecord", __base__=base, **required, **others)
 
 
 def _check_kind(name: str) -> str:
@@ -86,7 +88,7 @@ _summary = {
     "dev": Metrics,
     "correlation": Number | None,
 }
-FILES: dict[str, type[Record]] = {
+FILES: dict[str, type[FileRecord]] = {
     "summary": _record(
         Result,
         {"checksums": dict[str, str] | None},
@@ -96,31 +98,33 @@ FILES: dict[str, type[Record]] = {
     ),
     "machine": _record(ScalarRecord, gpu=str | None, versions=dict[str, str | None]),
     "data": _record(
-        Record,
+        FileRecord,
         None,
         **dict.fromkeys(("task", "source", "fingerprint"), str),
         **dict.fromkeys(("notes", "labels"), list[str]),
         kind=Annotated[str, AfterValidator(_check_kind)],
         top_k=Count | None,
-        sizes=_record(Record, train=Positive, dev=Count, test=Count),
+        sizes=_record(FileRecord, train=Positive, dev=Count, test=Count),
     ),
 }
-LINES: dict[str, type[Record]] = {
+LINES: dict[str, type[FileRecord]] = {
     "steps": _record(NumberRecord, step=Count, epoch=Count, loss=Number | None, won_share=Number | None),
     "epochs": _record(ScalarRecord, epoch=Count, n_forward=Number, n_backward=Number, seconds=Number),
     "evaluations": _record(
         NumberRecord, step=Count, epoch=Count, loss=Number | None, best=Scalar, margins=Histogram
     ),
-    "predictions": _record(Record, {"picture": str | None}, predicted=str | list[str], margin=Number | None),
+    "predictions": _record(
+        FileRecord, {"picture": str | None}, predicted=str | list[str], margin=Number | None
+    ),
 }
 _curves = {
-    "steps": list[_record(Record, step=Number, loss=Number, won_share=Number)],  # type: ignore[misc]
-    "evaluations": list[_record(Record, step=Number, loss=Number | None, value=Number | None)],  # type: ignore[misc]
+    "steps": list[_record(FileRecord, step=Number, loss=Number, won_share=Number)],  # type: ignore[misc]
+    "evaluations": list[_record(FileRecord, step=Number, loss=Number | None, value=Number | None)],  # type: ignore[misc]
     "margins": Histogram,
     "config": dict[str, Scalar],
-    "machine": _record(Record, gpu=str | None),
+    "machine": _record(FileRecord, gpu=str | None),
 }
-STUDY = _record(Record, study=str, words=dict[str, str])
+STUDY = _record(FileRecord, study=str, words=dict[str, str])
 STUDY_RECORD = _record(Result, _summary | _curves, study=str, method=str)
 
 # ------------------------------------------------------------ checks
@@ -141,7 +145,7 @@ def parse(text: str) -> Any:
     return value
 
 
-def check(model: type[Record], value: Any) -> None:
+def check(model: type[FileRecord], value: Any) -> None:
     """Raise ValueError, which names the place, unless a value fits the model."""
     try:
         model.model_validate(value)
@@ -169,7 +173,7 @@ def check_prediction(kind: str, row: dict[str, Any]) -> None:
 
 
 @cache
-def _prediction(kind: str) -> type[Record]:
+def _prediction(kind: str) -> type[FileRecord]:
     form = get_kind(kind)
     types = {name: list[str] if name in form.list_fields else str for name in form.fields}
     fields: dict[str, Any] = {name: types[name] for name in form.text_fields}

@@ -98,11 +98,11 @@ def setting(default: Any, help: str, group: str, **facts: Any) -> Any:
 def settings_of(cls: type) -> dict[str, Setting]:
     """The settings of a dataclass by name."""
     settings = {}
-    for each in fields(cls):
-        known: Setting = each.metadata["setting"]
-        known.name = each.name
-        known.types = tuple(t for t in get_args(each.type) or (each.type,) if t is not NoneType)
-        settings[each.name] = known
+    for entry in fields(cls):
+        value: Setting = entry.metadata["setting"]
+        value.name = entry.name
+        value.types = tuple(t for t in get_args(entry.type) or (entry.type,) if t is not NoneType)
+        settings[entry.name] = value
     return settings
 
 

@@ -49,7 +49,7 @@ def forget_workspace() -> None:
     workspace.buffers.clear()
 
 
-class ChunkResult(NamedTuple):
+class ActiveRows(NamedTuple):
     """The losses of a chunk of n rows, and the gradients of its m active rows."""
 
     value: Tensor  # (n,)
@@ -84,7 +84,7 @@ def active_rows(
     *,
     with_grad: bool = True,
     touch: bool = False,
-) -> ChunkResult:
+) -> ActiveRows:
     """Compute the losses of all rows, and the gradients of active rows. logits (n, C), C > 1.
 
     Args:
@@ -98,7 +98,7 @@ def active_rows(
     if logp_t.max() <= lower and valid.all():  # all rows are plain: an untrained model, or warm-up
         if with_grad:
             _softmax_minus_onehot(logp, index, out=out)
-        return ChunkResult(-logp_t.squeeze(1), valid.clone(), None, len(logp), out)
+        return ActiveRows(-logp_t.squeeze(1), valid.clone(), None, len(logp), out)
 
     undecided = (logp_t > upper).logical_not_().squeeze(1).logical_and_(valid)
     plain = (
@@ -128,7 +128,7 @@ def active_rows(
         value.index_copy_(0, scan, scan_value)
     if with_grad:
         _softmax_minus_onehot(logp_active[:n_plain], index[:n_plain], out=grad[:n_plain])
-    return ChunkResult(value, plain.index_fill_(0, scan, True), rows, n_plain, grad)
+    return ActiveRows(value, plain.index_fill_(0, scan, True), rows, n_plain, grad)
 
 
 def _with_strong_opponent(
