@@ -16,7 +16,8 @@ import torch
 
 from sparring.lab.runs.records import RunFolder
 from tests.hostile.size import FACTOR
-from tests.training.test_resume import EVERYTHING, _same
+from tests.training import slow_run
+from tests.training.test_resume import same
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 TIMES = ("seconds", "cpu_seconds", "folder", "config")
@@ -28,8 +29,7 @@ CONTEXT.set_forkserver_preload(
 
 def train(folder: str, out: str, pause: str) -> None:
     """A loop with everything on."""
-    sys.argv = ["", folder, out, pause]
-    exec(EVERYTHING, {})
+    slow_run.main(Path(folder), Path(out), float(pause))
 
 
 def lab(*arguments: str) -> None:
@@ -82,10 +82,10 @@ def test_a_loop_ends_the_same(tmp_path: Path) -> None:
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "checkpoint.pt.4194305.part").write_bytes(b"of a process that was killed")
     cut = (str(tmp_path / "cut"), str(tmp_path / "cut.pt"))
-    for _ in range(FACTOR):
+    for _ in range(2 * FACTOR):
         kill(train, *cut, "0.001", folder=tmp_path / "cut", wait=draw.uniform(0, 0.3))
     ends(train, *cut, "0")
-    assert _same(*(torch.load(tmp_path / name) for name in ("whole.pt", "cut.pt")))
+    assert same(*(torch.load(tmp_path / name) for name in ("whole.pt", "cut.pt")))
     assert not parts(tmp_path)
 
 

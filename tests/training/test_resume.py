@@ -1,11 +1,7 @@
-"""Stop at any point, go on, and end the same to the bit."""
+"""Stop at any point, continue, and end the same to the bit. ``hostile/test_kills.py`` kills processes."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,17 +14,10 @@ from sparring import ASSoftmaxLoss
 from sparring.backward.skipper import ForwardResult, Skipper
 from sparring.files import CheckpointWarning
 from sparring.training.batches import Batch
-from tests.training import slow_run
-from tests.training.toy import ROOT, gap, run
+from tests.training.toy import gap, run
 
 
-def start(*arguments: Any) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "tests.training.slow_run", *map(str, arguments)]
-    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
-
-
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor):
         return torch.equal(
             a.nan_to_num(9.0) if a.is_floating_point() else a,
@@ -36,31 +25,9 @@ def _same(a: Any, b: Any) -> bool:
         )
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(
-            _same(a[key], b[key]) for key in a if key not in ("seconds", "cpu_seconds")
+            same(a[key], b[key]) for key in a if key not in ("seconds", "cpu_seconds")
         )
-    return len(a) == len(b) and all(map(_same, a, b)) if isinstance(a, list) else bool(a == b)
-
-
-def test_killed_and_resumed_it_ends_the_same_to_the_bit(tmp_path: Path) -> None:
-    """SIGKILL, twice, at any point; scorecard, δ, windows and samples that failed a check are restored."""
-    n_threads = torch.get_num_threads()
-    slow_run.main(tmp_path / "whole", tmp_path / "whole.pt", 0.0)
-    torch.set_num_threads(n_threads)
-    mark = tmp_path / "cut" / "checkpoint.pt"
-    for kill in range(2):
-        before = mark.stat().st_mtime_ns if mark.exists() else 0
-        with start(tmp_path / "cut", tmp_path / "cut.pt", 0.002) as process:
-            while process.poll() is None and not (mark.exists() and mark.stat().st_mtime_ns > before):
-                time.sleep(0.01)
-            time.sleep(0.03 * (kill + 1))
-            process.send_signal(signal.SIGKILL)
-            assert process.wait() == -signal.SIGKILL
-    assert not (tmp_path / "cut.pt").exists()
-    slow_run.main(tmp_path / "cut", tmp_path / "cut.pt", 0.0)
-    torch.set_num_threads(n_threads)
-    whole, cut = (torch.load(tmp_path / name) for name in ("whole.pt", "cut.pt"))
-    assert _same(whole, cut)
-    assert _same(whole["model"], cut["model"])
+    return len(a) == len(b) and all(map(same, a, b)) if isinstance(a, list) else bool(a == b)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1000.0, None])

@@ -120,7 +120,7 @@ def test_the_benchmark_ends_with_rows_table_and_chart(tmp_path: Path) -> None:
     assert rows["random"]["backwards"] <= 1.0
     assert all(1 <= n <= 3 for n in rows["fewer epochs"]["epochs"])
     assert rows["InfoBatch"]["backwards"] <= 1.0
-    assert "| control: random |" in report.markdown(result)
+    assert "| control: random |" in report.table_of(result).markdown()
     assert len(report.table_of(result).rows) == len(names)
     report.chart(result, tmp_path / "chart.svg")
     assert (tmp_path / "chart.svg").read_text().startswith("<svg")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparring import cli
-from sparring.lab import task as registry
+from sparring.lab import datasets as registry
 from sparring.lab.paper import run_settings
 from sparring.lab.table import Cell, Table
 from tests.lab import data as colours

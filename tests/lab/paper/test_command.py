@@ -109,7 +109,7 @@ def test_a_network_that_is_missing(runs: Path, tmp_path: Path, capsys: Output) -
 def test_a_network_that_is_not_installed_is_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
 ) -> None:
-    missing = wheels.Wheel("some-package==1", "no_such_module", "model", "")
+    missing = wheels.Wheel("some-package==1", "no_such_module", "model")
     monkeypatch.setitem(wheels.WHEELS, "efficientnet-lite0", missing)
     monkeypatch.setattr("sparring.lab.paper.command.time_needed", lambda *_: "a moment")
     words = ["sparse", "table6", "--tasks", "digits", "--dry-run"]

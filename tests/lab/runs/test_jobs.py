@@ -19,7 +19,8 @@ from sparring.lab.table import console
 from tests.lab.data import data, task
 
 LOSSES = "softmax,as-softmax,t-softmax:lr=1e30"  # the last one diverges
-COMMAND = ["compare", "digits", "--losses", LOSSES, "--epochs", "20", "--json"]
+SMALL = ["--epochs", "12", "--n-train", "400", "--n-dev", "100", "--n-test", "100"]
+COMMAND = ["compare", "digits", "--losses", LOSSES, *SMALL, "--json"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals to a group of processes")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -311,36 +310,6 @@ def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(
     assert stopped.folder.lines("steps") == whole_plan.folder.lines("steps")
     ours, theirs = stopped.folder.lines("evaluations"), whole_plan.folder.lines("evaluations")
     assert [{**entry, "seconds": 0} for entry in ours] == [{**entry, "seconds": 0} for entry in theirs]
-
-
-def test_killed_it_goes_on_and_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
-    """SIGKILL, from outside, in the middle; then the same command again."""
-    flags = shlex.split("run digits --epochs 4 --save-every 10 --threads 1 --rest --device cpu --json")
-    command = [sys.executable, "-m", "sparring.cli", *flags, "--out", str(tmp_path / "killed")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
-    while (
-        not (steps := list((tmp_path / "killed").rglob("steps.jsonl")))
-        or steps[0].read_text().count("\n") < 50
-    ):
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    process.communicate()
-    assert not list((tmp_path / "killed").rglob("summary.json"))
-    assert list((tmp_path / "killed").rglob("checkpoint*.pt"))  # this one or the one before
-    again = subprocess.run(command, capture_output=True, text=True, check=True)
-    whole = subprocess.run(
-        [*command[:-1], str(tmp_path / "whole")], capture_output=True, text=True, check=True
-    )
-    rows = [json.loads(done.stdout)["rows"][0] for done in (again, whole)]
-    names = ("test", "dev", "forwards", "backwards", "updates", "won_share", "correlation")
-    assert [rows[0][name] for name in names] == [rows[1][name] for name in names]
-    ours, theirs = (RunFolder(Path(row["folders"][0])) for row in rows)
-    assert same(ours.summary()) == same(theirs.summary())
-    assert ours.lines("steps") == theirs.lines("steps")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
