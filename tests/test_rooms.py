@@ -20,6 +20,7 @@ ROOMS = (
         "lab.errors",
         "lab.untrusted",
         "lab.lock",
+        "lab.loss_settings",
         "lab.table",
         "lab.models",
         "lab.kinds",

@@ -5,7 +5,7 @@ import inspect
 from typing import Any
 
 from sparring.cli.terminal import print_json
-from sparring.lab.runs.settings import loss_settings
+from sparring.lab.loss_settings import loss_settings
 from sparring.losses import list_losses
 from sparring.losses.base import find_loss
 

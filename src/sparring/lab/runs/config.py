@@ -16,18 +16,10 @@ from typing import Any
 from sparring.backward.skipper import MODES
 from sparring.lab.errors import UserError
 from sparring.lab.kinds import list_kinds
+from sparring.lab.loss_settings import AS_SPEED, check_taken, loss_settings
+from sparring.lab.loss_settings import LOSS_SETTINGS as LOSS_SETTINGS
 from sparring.lab.models import trust
-from sparring.lab.runs.settings import (
-    AS_SPEED,
-    check_taken,
-    loss_settings,
-    read_toml,
-    setting,
-    settings_of,
-)
-from sparring.lab.runs.settings import (
-    LOSS_SETTINGS as LOSS_SETTINGS,
-)
+from sparring.lab.runs.settings import read_toml, setting, settings_of
 from sparring.lab.task import Task
 from sparring.losses import Loss, make_loss
 from sparring.losses.delta import AdaptiveDelta, WarmupDelta, delta_value

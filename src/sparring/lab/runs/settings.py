@@ -3,9 +3,8 @@
 Also which settings a loss takes.
 """
 
-import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 
 from sparring.lab.errors import UserError
 from sparring.lab.untrusted import read_text, reason
-from sparring.losses.base import find_loss
 
-LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
-AS_SPEED = "as-speed"  # AS-Softmax with adaptive accumulation: a method of the paper's tables
 MAX_INTEGER = 2**31 - 1  # for integers without a limit of their own
 NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
@@ -129,21 +125,3 @@ def read_toml(path: Path, settings: Mapping[str, Setting]) -> dict[str, Any]:
     if unknown := [name for name in values if name not in settings]:
         raise UserError(f"{path}: no setting named {', '.join(unknown)}; known: {', '.join(settings)}")
     return {name: settings[name].parse(value, f"{path}: ") for name, value in values.items()}
-
-
-def loss_settings(loss: str) -> dict[str, Any]:
-    """The settings that a loss takes, with their defaults."""
-    try:
-        cls = find_loss("as-softmax" if loss == AS_SPEED else loss)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    parameters = inspect.signature(cls).parameters
-    takes = {name: parameter.default for name, parameter in parameters.items() if name in LOSS_SETTINGS}
-    return {**takes, "warmup": 0.0} if "delta" in takes else takes
-
-
-def check_taken(loss: str, names: Iterable[str]) -> None:
-    """Raise UserError if a loss does not take these settings."""
-    takes = loss_settings(loss)
-    if extra := [name for name in names if name not in takes]:
-        raise UserError(f'"{loss}" takes no {", ".join(extra)}; it takes {", ".join(takes) or "no setting"}')
