@@ -191,7 +191,7 @@ def hard_and_random(runs: Sequence[StudyRun]) -> list[StudyRun]:
 def hard_samples(plan: Plan) -> list[int]:
     """Indices of the training samples in which a finished run's best model leaves an opponent within δ."""
     from sparring.lab.runs.evaluate import Evaluator
-    from sparring.lab.runs.runner import cut
+    from sparring.lab.runs.plan import cut
     from sparring.losses.delta import delta_value
 
     config, data = plan.config, plan.data

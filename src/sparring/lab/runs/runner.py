@@ -25,8 +25,7 @@ from sparring.lab.kinds.metrics import pearson
 from sparring.lab.models.settings import ModelOptions
 from sparring.lab.runs import records
 from sparring.lab.runs.evaluate import Evaluation, Evaluator
-from sparring.lab.runs.plan import Plan
-from sparring.lab.runs.plan import cut as cut
+from sparring.lab.runs.plan import Plan, cut
 from sparring.lab.runs.run_log import RunLog
 from sparring.lab.task import plain
 from sparring.training import checkpoint
