@@ -11,19 +11,31 @@ import sparring
 from sparring.losses import Loss
 
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "softmax": [{}],
+    "softmax": [{}, {"concede": 0.3}],
     "t-softmax": [{"tau": 0.5}, {"tau": 5.0}],
     "label-smoothing": [{"epsilon": 0.1}, {"epsilon": 0.0}, {"epsilon": 0.9}],
     "sparse-softmax": [{"k": 3}, {"k": 1}, {"k": 100}],
     "sparsemax": [{}],
     "entmax15": [{}],
     "am-softmax": [{"scale": 10.0, "margin": 0.3}, {"scale": 1.0, "margin": 0.0}],
-    "as-softmax": [{"delta": 0.3}, {"delta": 0.0}, {"delta": 0.05}, {"delta": 1.0}],
-    "as-logit": [{"margin": 2.0}, {"margin": 0.0}, {"margin": 7.0}],
-    "multilabel-softmax": [{}],
+    "as-softmax": [
+        {"delta": 0.3},
+        {"delta": 0.0},
+        {"delta": 0.05},
+        {"delta": 1.0},
+        {"delta": 0.3, "concede": 0.3},
+    ],
+    "as-logit": [{"margin": 2.0}, {"margin": 0.0}, {"margin": 7.0}, {"margin": 2.0, "concede": 0.3}],
+    "multilabel-softmax": [{}, {"concede": 0.1}],
     "multilabel-t-softmax": [{"tau": 0.5}],
     "multilabel-sparse-softmax": [{"k": 2}, {"k": 100}],
-    "multilabel-as-softmax": [{"delta": 0.3}, {"delta": 0.0}, {"delta": 0.05}, {"delta": 1.0}],
+    "multilabel-as-softmax": [
+        {"delta": 0.3},
+        {"delta": 0.0},
+        {"delta": 0.05},
+        {"delta": 1.0},
+        {"delta": 0.3, "concede": 0.1},
+    ],
 }
 NAMES = list(SETTINGS)
 CASES = [(name, settings) for name, group in SETTINGS.items() for settings in group]

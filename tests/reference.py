@@ -23,9 +23,15 @@ def probabilities(o: list[float]) -> list[float]:
     return [math.exp(x - lse) for x in o]
 
 
-def softmax(o: list[float], t: int) -> float:
+def is_conceded(o: list[float], t: int, concede: float | None) -> bool:
+    """A rival is ahead of the target by more than κ."""
+    p = probabilities(o)
+    return concede is not None and any(p[i] - p[t] > concede for i in range(len(o)) if i != t)
+
+
+def softmax(o: list[float], t: int, concede: float | None = None) -> float:
     """Eq. 2."""
-    return log_sum_exp([x - o[t] for x in o])
+    return 0.0 if is_conceded(o, t, concede) else log_sum_exp([x - o[t] for x in o])
 
 
 def t_softmax(o: list[float], t: int, tau: float) -> float:
@@ -58,13 +64,17 @@ def as_softmax_kept(o: list[float], t: int, delta: float) -> list[int]:
     return [i for i in range(len(o)) if i == t or not p[t] - p[i] > delta]
 
 
-def as_softmax(o: list[float], t: int, delta: float) -> float:
+def as_softmax(o: list[float], t: int, delta: float, concede: float | None = None) -> float:
     """Eq. 7."""
+    if is_conceded(o, t, concede):
+        return 0.0
     return log_sum_exp([o[i] - o[t] for i in as_softmax_kept(o, t, delta)])
 
 
-def as_logit(o: list[float], t: int, margin: float) -> float:
+def as_logit(o: list[float], t: int, margin: float, concede: float | None = None) -> float:
     """Eq. 8."""
+    if is_conceded(o, t, concede):
+        return 0.0
     return log_sum_exp([x - o[t] for i, x in enumerate(o) if i == t or not o[t] - x > margin])
 
 
@@ -102,8 +112,18 @@ def _eq14(o: list[float], positive: list[int], negative: list[int]) -> float:
     return log_sum_exp([0.0] + [o[i] for i in negative]) + log_sum_exp([0.0] + [-o[t] for t in positive])
 
 
-def multilabel_softmax(o: list[float], labels: list[int]) -> float:
+def is_conceded_row(o: list[float], labels: list[int], concede: float | None) -> bool:
+    """A negative label is ahead of a positive one by more than κ."""
+    positive, negative = _members(o, labels)
+    members = positive + negative
+    p = dict(zip(members, probabilities([o[i] for i in members]), strict=True))
+    return concede is not None and any(p[i] - p[t] > concede for i in negative for t in positive)
+
+
+def multilabel_softmax(o: list[float], labels: list[int], concede: float | None = None) -> float:
     """Eq. 14."""
+    if is_conceded_row(o, labels, concede):
+        return 0.0
     return _eq14(o, *_members(o, labels))
 
 
@@ -131,8 +151,12 @@ def multilabel_as_softmax_kept(
     return kept_positive, kept_negative
 
 
-def multilabel_as_softmax(o: list[float], labels: list[int], delta: float) -> float:
+def multilabel_as_softmax(
+    o: list[float], labels: list[int], delta: float, concede: float | None = None
+) -> float:
     """Eq. 18."""
+    if is_conceded_row(o, labels, concede):
+        return 0.0
     return _eq14(o, *multilabel_as_softmax_kept(o, labels, delta))
 
 

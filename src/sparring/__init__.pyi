@@ -35,6 +35,7 @@ from sparring.losses.delta import ConstantDelta as ConstantDelta
 from sparring.losses.delta import CosineDelta as CosineDelta
 from sparring.losses.delta import DeltaSchedule as DeltaSchedule
 from sparring.losses.delta import LinearDelta as LinearDelta
+from sparring.losses.delta import WarmupConcede as WarmupConcede
 from sparring.losses.delta import WarmupDelta as WarmupDelta
 from sparring.losses.diagnostics import kept_classes as kept_classes
 from sparring.losses.diagnostics import margins as margins

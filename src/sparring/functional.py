@@ -50,9 +50,11 @@ def softmax_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    *,
+    concede: float | DeltaSchedule | None = None,
 ) -> Tensor:
     """Cross entropy of the softmax (Eq. 2)."""
-    return class_loss(softmax_rows, input, target, weight, ignore_index, reduction)
+    return class_loss(softmax_rows, input, target, weight, ignore_index, reduction, concede=concede)
 
 
 def t_softmax_loss(
@@ -139,9 +141,11 @@ def as_softmax_loss(
     reduction: str = "mean",
     *,
     delta: float | DeltaSchedule = DEFAULT_DELTA,
+    concede: float | DeltaSchedule | None = None,
 ) -> Tensor:
     """Cross entropy against strong opponents only (Eq. 6 and 7)."""
-    return class_loss(as_softmax_rows, input, target, weight, ignore_index, reduction, delta=delta)
+    settings = {"delta": delta, "concede": concede}
+    return class_loss(as_softmax_rows, input, target, weight, ignore_index, reduction, **settings)
 
 
 def as_logit_loss(
@@ -152,16 +156,23 @@ def as_logit_loss(
     reduction: str = "mean",
     *,
     margin: float = 2.0,
+    concede: float | DeltaSchedule | None = None,
 ) -> Tensor:
     """Cross entropy against the opponents within a margin of logits (Eq. 8)."""
-    return class_loss(as_logit_rows, input, target, weight, ignore_index, reduction, margin=margin)
+    settings = {"margin": margin, "concede": concede}
+    return class_loss(as_logit_rows, input, target, weight, ignore_index, reduction, **settings)
 
 
 def multilabel_softmax_loss(
-    input: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    concede: float | DeltaSchedule | None = None,
 ) -> Tensor:
     """Multi-label softmax (Eq. 14; Su 2020)."""
-    return multilabel_loss(multilabel_softmax_rows, input, target, ignore_index, reduction)
+    return multilabel_loss(multilabel_softmax_rows, input, target, ignore_index, reduction, concede=concede)
 
 
 def multilabel_t_softmax_loss(
@@ -185,9 +196,11 @@ def multilabel_as_softmax_loss(
     reduction: str = "mean",
     *,
     delta: float | DeltaSchedule = DEFAULT_DELTA,
+    concede: float | DeltaSchedule | None = None,
 ) -> Tensor:
     """Multi-label AS-Softmax (Eq. 15 to 18)."""
-    return multilabel_loss(multilabel_as_softmax_rows, input, target, ignore_index, reduction, delta=delta)
+    settings = {"delta": delta, "concede": concede}
+    return multilabel_loss(multilabel_as_softmax_rows, input, target, ignore_index, reduction, **settings)
 
 
 def linear_softmax_loss(
@@ -199,13 +212,14 @@ def linear_softmax_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    concede: float | DeltaSchedule | None = None,
     impl: str = "auto",
     chunk_rows: int | None = None,
 ) -> Tensor:
     """`softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
     parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
     options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
-    return linear_loss(softmax_rows, input, linear_weight, target, **parameters, **options)
+    return linear_loss(softmax_rows, input, linear_weight, target, concede=concede, **parameters, **options)
 
 
 def linear_as_softmax_loss(
@@ -218,13 +232,15 @@ def linear_as_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
     delta: float | DeltaSchedule = DEFAULT_DELTA,
+    concede: float | DeltaSchedule | None = None,
     impl: str = "auto",
     chunk_rows: int | None = None,
 ) -> Tensor:
     """`as_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
     parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
-    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
-    return linear_loss(as_softmax_rows, input, linear_weight, target, delta=delta, **parameters, **options)
+    settings: dict[str, Any] = {"delta": delta, "concede": concede}
+    settings |= {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    return linear_loss(as_softmax_rows, input, linear_weight, target, **parameters, **settings)
 
 
 def linear_sparse_softmax_loss(
@@ -255,11 +271,13 @@ def linear_multilabel_as_softmax_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
     delta: float | DeltaSchedule = DEFAULT_DELTA,
+    concede: float | DeltaSchedule | None = None,
     impl: str = "auto",
     chunk_rows: int | None = None,
 ) -> Tensor:
     """`multilabel_as_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
     parameters: dict[str, Any] = {"linear_bias": linear_bias, "ignore_index": ignore_index, "delta": delta}
     options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
+    options["concede"] = concede
     rows = multilabel_as_softmax_rows
     return linear_loss(rows, input, linear_weight, target, multilabel=True, **parameters, **options)

@@ -91,20 +91,21 @@ def _saved_gradients(
 
 
 class FusedRows(torch.autograd.Function):
-    """(*HeadInputs, spec, needs) -> (value, active, *HeadGradients)."""
+    """(*HeadInputs, spec, needs) -> (value, active, conceded, *HeadGradients)."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
         *tensors, spec, needs = args
-        value, active, gradients = chunked.solve(HeadInputs(*tensors), spec, needs)
-        return value, active, *gradients
+        value, active, conceded, gradients = chunked.solve(HeadInputs(*tensors), spec, needs)
+        return value, active, conceded, *gradients
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         *tensors, ctx.spec, _ = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *output[1:])  # not the losses: the caller may change them in place
+        # neither the losses, which the caller may change in place, nor the conceded rows
+        ctx.save_for_backward(*tensors, output[1], *output[3:])
         ctx.consumed = False
 
     @staticmethod

@@ -26,6 +26,7 @@ class RowBlock(NamedTuple):
 class ChunkResult(NamedTuple):
     value: Tensor  # (n,)
     active: Tensor  # (n,)
+    conceded: Tensor | None  # (n,); None: no row
     blocks: list[RowBlock]  # each active row is in one of them; empty where no gradient is needed
 
 
@@ -65,7 +66,7 @@ def _on_cpu(
             blocks = [RowBlock(result.rows, None, result.grad)]
         else:
             blocks = [RowBlock(plain_rows, None, result.grad[: result.n_plain]), margin_block]
-    return ChunkResult(result.value, result.active, blocks)
+    return ChunkResult(result.value, result.active, result.conceded, blocks)
 
 
 def _on_device(
@@ -75,25 +76,26 @@ def _on_device(
     rule: MarginRule,
     work: Tensor,
     with_grad: bool,
-    chunk: Callable[..., tuple[Tensor, Tensor]],
+    chunk: Callable[..., tuple[Tensor, Tensor, Tensor]],
 ) -> ChunkResult:
-    value, active = chunk(logits, target, valid, rule, work if with_grad else None)
+    results = chunk(logits, target, valid, rule, work if with_grad else None)
     if not with_grad:
-        return ChunkResult(value, active, [])
-    rows = active.nonzero().squeeze(1)  # synchronises with the device once per chunk
-    return ChunkResult(value, active, [RowBlock(rows, None, select_rows(work, rows))])
+        return ChunkResult(*results, [])
+    rows = results[1].nonzero().squeeze(1)  # synchronises with the device once per chunk
+    return ChunkResult(*results, [RowBlock(rows, None, select_rows(work, rows))])
 
 
 def _by_autograd(logits: Tensor, target: Tensor, spec: HeadSpec, with_grad: bool) -> ChunkResult:
     """Any row function."""
     with torch.set_grad_enabled(with_grad):
         leaf = logits.detach().requires_grad_(with_grad)
-        value, _, active, _ = spec.rows(leaf, target)
+        losses = spec.rows(leaf, target)
     if not with_grad:
-        return ChunkResult(value, active, [])
-    (grad,) = torch.autograd.grad(value, leaf, torch.ones_like(value))
-    rows = active.nonzero().squeeze(1)
-    return ChunkResult(value.detach(), active, [narrow(rows, select_rows(grad, rows))])
+        return ChunkResult(losses.value, losses.active, losses.conceded, [])
+    (grad,) = torch.autograd.grad(losses.value, leaf, torch.ones_like(losses.value))
+    rows = losses.active.nonzero().squeeze(1)
+    blocks = [narrow(rows, select_rows(grad, rows))]
+    return ChunkResult(losses.value.detach(), losses.active, losses.conceded, blocks)
 
 
 def select_rows(grad: Tensor, rows: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ PRODUCT_CLASSES = 512
 class FusedResult(NamedTuple):
     value: Tensor  # (N,)
     active: Tensor  # (N,)
+    conceded: Tensor  # (N,)
     gradients: HeadGradients
 
 
@@ -49,6 +50,7 @@ def solve(inputs: HeadInputs, spec: HeadSpec, needs: NeedsGrad) -> FusedResult:
             check_class_values(target, n_classes, spec.ignore_index)
         value = features.new_empty(n_rows, dtype=at_least_float32(features.dtype))
         active = features.new_empty(n_rows, dtype=torch.bool)
+        conceded = torch.zeros_like(active)
         accumulator = GradientAccumulator(inputs, needs)
         layer = BlockedLinear(inputs.weight, inputs.bias)
         chunk_rows, part_rows = chunk_sizes(
@@ -70,6 +72,8 @@ def solve(inputs: HeadInputs, spec: HeadSpec, needs: NeedsGrad) -> FusedResult:
                 result = solve_chunk(part, target[rows], spec, work[: len(part)], any(needs))
                 value[rows] = result.value
                 active[rows] = result.active
+                if result.conceded is not None:
+                    conceded[rows] = result.conceded
                 for block in result.blocks:
                     indices = block.rows
                     if indices is None:
@@ -87,7 +91,7 @@ def solve(inputs: HeadInputs, spec: HeadSpec, needs: NeedsGrad) -> FusedResult:
                 accumulator.add(torch.cat(pending), None, buffer[:n_pending, :n_classes])
                 pending.clear()
                 n_pending = 0
-        return FusedResult(value, active, accumulator.result())
+        return FusedResult(value, active, conceded, accumulator.result())
 
 
 def _move(grad: Tensor, destination: Tensor, part: Tensor, work: Tensor) -> None:

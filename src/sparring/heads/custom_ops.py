@@ -12,28 +12,32 @@ from sparring.heads.gradients import HeadGradients, NeedsGrad
 from sparring.losses.base import at_least_float32
 
 _INPUTS = "Tensor features, Tensor weight, Tensor? bias, Tensor target, Tensor? coefficient"
-_SPEC = "str loss, Tensor setting, int ignore_index, ScalarType dtype, str impl, int chunk_rows, bool[] needs"
+_SPEC = (
+    "str loss, Tensor[] settings, int ignore_index, ScalarType dtype, str impl, int chunk_rows, bool[] needs"
+)
 _ROW_FUNCTIONS = {function.__name__: function for function in RULES}
 
 
 def spec_arguments(spec: HeadSpec, needs: NeedsGrad) -> tuple[Any, ...]:
     """The arguments of the schema `_SPEC`.
 
-    The setting of the loss is passed as a tensor: torch.compile would recompile for every value of δ.
+    The settings of the loss are passed as tensors: torch.compile would recompile for every value of δ.
     """
-    setting = torch.zeros((), dtype=torch.float64, device="cpu") + sum(spec.settings.values())
+    zero = torch.zeros((), dtype=torch.float64, device="cpu")
+    settings = [zero + value for value in spec.settings.values()]
     loss = spec.row_function.__name__
-    return loss, setting, spec.ignore_index, spec.dtype, spec.impl, spec.chunk_rows or 0, list(needs)
+    return loss, settings, spec.ignore_index, spec.dtype, spec.impl, spec.chunk_rows or 0, list(needs)
 
 
 def _spec(
-    loss: str, setting: Tensor, ignore_index: int, dtype: torch.dtype, impl: str, chunk_rows: int
+    loss: str, settings: list[Tensor], ignore_index: int, dtype: torch.dtype, impl: str, chunk_rows: int
 ) -> HeadSpec:
     """The inverse of `spec_arguments`."""
     row_function = _ROW_FUNCTIONS[loss]
     name, _ = RULES[row_function]
-    settings = {name: setting.item()} if name else {}
-    return HeadSpec(row_function, settings, ignore_index, dtype, impl, chunk_rows or None)
+    names = [name, "concede"] if name else ["concede"]
+    numbers = {name: value.item() for name, value in zip(names, settings, strict=True)}
+    return HeadSpec(row_function, numbers, ignore_index, dtype, impl, chunk_rows or None)
 
 
 def _fake_gradients(
@@ -47,12 +51,13 @@ def _fake_gradients(
 @torch.library.custom_op(
     "sparring::fused_rows",
     mutates_args=(),
-    schema=f"({_INPUTS}, {_SPEC}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    schema=f"({_INPUTS}, {_SPEC}) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def rows_operator(*args: Any) -> tuple[Tensor, ...]:
     *spec, needs = args[N_INPUTS:]
-    value, active, gradients = chunked.solve(HeadInputs(*args[:N_INPUTS]), _spec(*spec), NeedsGrad(*needs))
-    return value, active, *gradients
+    inputs = HeadInputs(*args[:N_INPUTS])
+    value, active, conceded, gradients = chunked.solve(inputs, _spec(*spec), NeedsGrad(*needs))
+    return value, active, conceded, *gradients
 
 
 @rows_operator.register_fake
@@ -61,7 +66,7 @@ def _(features: Tensor, weight: Tensor, *args: Any) -> tuple[Tensor, ...]:
     dtype = at_least_float32(dtype)
     value = features.new_empty(features.shape[0], dtype=dtype)
     active = features.new_empty(features.shape[0], dtype=torch.bool)
-    return value, active, *_fake_gradients(features, weight, needs, [dtype] * 3)
+    return value, active, torch.empty_like(active), *_fake_gradients(features, weight, needs, [dtype] * 3)
 
 
 @torch.library.custom_op(
@@ -85,17 +90,21 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.loss, setting = inputs[N_INPUTS : N_INPUTS + 2]
-    ctx.save_for_backward(*inputs[:N_INPUTS], setting, *output[1:])
+    ctx.loss, settings = inputs[N_INPUTS : N_INPUTS + 2]
+    ctx.n_settings = len(settings)
+    ctx.save_for_backward(*inputs[:N_INPUTS], *settings, output[1], *output[3:])
     ctx.numbers = inputs[N_INPUTS + 2 : -1]
 
 
 def _backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
     inputs = ctx.saved_tensors[:N_INPUTS]
-    setting, active, *gradients = ctx.saved_tensors[N_INPUTS:]
+    settings = ctx.saved_tensors[N_INPUTS : N_INPUTS + ctx.n_settings]
+    active, *gradients = ctx.saved_tensors[N_INPUTS + ctx.n_settings :]
     needs = list(ctx.needs_input_grad[:3])
-    result = backward_operator(upstream, *inputs, active, gradients, ctx.loss, setting, *ctx.numbers, needs)
-    return *(gradient if need else None for gradient, need in zip(result, needs, strict=True)), *(None,) * 9
+    spec = (ctx.loss, list(settings), *ctx.numbers, needs)
+    result = backward_operator(upstream, *inputs, active, gradients, *spec)
+    needed = (gradient if need else None for gradient, need in zip(result, needs, strict=True))
+    return *needed, *(None,) * (N_INPUTS - 3 + len(spec))
 
 
 rows_operator.register_autograd(_backward, setup_context=_setup_context)

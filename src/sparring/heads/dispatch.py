@@ -12,7 +12,7 @@ from torch import Tensor
 from sparring.losses.as_softmax import as_logit_rows, as_softmax_rows
 from sparring.losses.base import Loss, RowFunction, make_loss
 from sparring.losses.checks import check_range, under_autocast
-from sparring.losses.delta import delta_value
+from sparring.losses.delta import concede_value, delta_value
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
@@ -66,13 +66,22 @@ class HeadSpec(NamedTuple):
 
 
 def find_rule(row_function: RowFunction, settings: dict[str, Any]) -> MarginRule | None:
-    """The rule that selects strong opponents; None for a loss without one."""
-    return RULES[row_function][1](*settings.values()) if row_function in RULES else None
+    """The rule that selects strong opponents and conceded rows; None for a loss without one."""
+    if row_function not in RULES:
+        return None
+    name, make_rule = RULES[row_function]
+    rule = make_rule(settings[name]) if name else make_rule()
+    return rule._replace(concede=concede_value(settings.get("concede")))
 
 
 def current_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as plain numbers: a schedule of δ is replaced by its present value."""
-    return {name: delta_value(value) if name == "delta" else value for name, value in settings.items()}
+    """Settings as plain numbers: a schedule is replaced by its present value."""
+    values = dict(settings)
+    if "delta" in values:
+        values["delta"] = delta_value(values["delta"])
+    if "concede" in values:
+        values["concede"] = concede_value(values["concede"])
+    return values
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

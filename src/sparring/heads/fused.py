@@ -33,10 +33,11 @@ def fused_rows(inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean") -> R
             spec_arguments,
         )
 
-        value, active, *_ = rows_operator(*inputs, *spec_arguments(spec, needs))
+        value, active, conceded, *_ = rows_operator(*inputs, *spec_arguments(spec, needs))
     else:
-        value, active, *_ = FusedRows.apply(*inputs, spec, needs)
-    return RowLosses(value, valid, active, row_weights)
+        value, active, conceded, *_ = FusedRows.apply(*inputs, spec, needs)
+    concedes = spec.settings.get("concede", 1.0) < 1
+    return RowLosses(value, valid, active, row_weights, conceded if concedes else None)
 
 
 def _mean_gradient(valid: Tensor, row_weights: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -5,14 +5,25 @@ from torch import Tensor
 
 from sparring.losses.base import ClassLoss, class_last, register, valid_targets
 from sparring.losses.checks import check_class_input, check_range
-from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
+from sparring.losses.delta import (
+    DEFAULT_DELTA,
+    DeltaSchedule,
+    check_concede,
+    check_delta,
+    concede_value,
+    delta_value,
+)
 from sparring.losses.kernels.margin_softmax import margin_log_softmax, margin_softmax_rows
 from sparring.losses.kernels.rule import logit_rule, probability_rule
 from sparring.losses.rows import RowLosses
 
 
 def as_softmax_rows(
-    logits: Tensor, target: Tensor, delta: float | DeltaSchedule, ignore_index: int = -100
+    logits: Tensor,
+    target: Tensor,
+    delta: float | DeltaSchedule,
+    ignore_index: int = -100,
+    concede: float | DeltaSchedule | None = None,
 ) -> RowLosses:
     r"""Cross entropy against strong opponents only.
 
@@ -22,13 +33,23 @@ def as_softmax_rows(
     logits (N, C), target (N,) -> N rows. A row is won if no opponent is left. p is the softmax over all
     classes, in float32 at least, and carries no gradient here. The paper writes ≥ in Eq. 5; only > makes
     δ = 1 plain softmax to the bit.
+
+    With `concede`, a row with max_i p_i − p_t > κ is conceded: its loss is 0.
     """
-    return margin_softmax_rows(logits, target, probability_rule(delta_value(delta)), ignore_index)
+    rule = probability_rule(delta_value(delta))._replace(concede=concede_value(concede))
+    return margin_softmax_rows(logits, target, rule, ignore_index)
 
 
-def as_logit_rows(logits: Tensor, target: Tensor, margin: float, ignore_index: int = -100) -> RowLosses:
+def as_logit_rows(
+    logits: Tensor,
+    target: Tensor,
+    margin: float,
+    ignore_index: int = -100,
+    concede: float | DeltaSchedule | None = None,
+) -> RowLosses:
     r"""The paper's AS-variant: a margin on logits, o_t − o_i > δ' (Eq. 8), instead of on probabilities."""
-    return margin_softmax_rows(logits, target, logit_rule(check_range("margin", margin, 0)), ignore_index)
+    rule = logit_rule(check_range("margin", margin, 0))._replace(concede=concede_value(concede))
+    return margin_softmax_rows(logits, target, rule, ignore_index)
 
 
 def as_softmax(
@@ -59,7 +80,7 @@ def as_softmax(
     return probabilities.reshape(rows.shape).movedim(-1, min(1, input.dim() - 1))
 
 
-@register("as-softmax", as_softmax_rows, "delta")
+@register("as-softmax", as_softmax_rows, "delta", "concede")
 class ASSoftmaxLoss(ClassLoss):
     """AS-Softmax with cross entropy (Eq. 6 and 7): a drop-in replacement for nn.CrossEntropyLoss.
 
@@ -71,6 +92,9 @@ class ASSoftmaxLoss(ClassLoss):
             suggests 0.3, more for easy tasks and less for hard ones.
         weight, ignore_index, reduction: As in nn.CrossEntropyLoss. Targets are class indices, not class
             probabilities: the margin needs one target class.
+        concede: κ in [0, 1], or a schedule. A row whose strongest opponent is ahead of the target by more
+            than κ is conceded: loss and gradient are exactly 0, as if its label were wrong. None concedes
+            nothing. In a loop of your own use `WarmupConcede`, so that nothing is conceded at the start.
 
     >>> loss = ASSoftmaxLoss(delta=0.3)
     >>> logits = torch.tensor([[4.0, 0.0, 1.0], [1.0, 0.8, 0.0]], requires_grad=True)
@@ -86,14 +110,20 @@ class ASSoftmaxLoss(ClassLoss):
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
+        *,
+        concede: float | DeltaSchedule | None = None,
     ) -> None:
         super().__init__(weight, ignore_index, reduction)
         self.delta = check_delta(delta)
+        self.concede = check_concede(concede)
 
 
-@register("as-logit", as_logit_rows, "margin")
+@register("as-logit", as_logit_rows, "margin", "concede")
 class ASLogitLoss(ClassLoss):
-    """AS-Softmax with a `margin` on logits (Eq. 8), at least 0. The paper finds about 6 equal to softmax."""
+    """AS-Softmax with a `margin` on logits (Eq. 8), at least 0. The paper finds about 6 equal to softmax.
+
+    `concede` compares probabilities, as in `ASSoftmaxLoss`.
+    """
 
     def __init__(
         self,
@@ -101,6 +131,9 @@ class ASLogitLoss(ClassLoss):
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
+        *,
+        concede: float | DeltaSchedule | None = None,
     ) -> None:
         super().__init__(weight, ignore_index, reduction)
         self.margin = check_range("margin", margin, 0)
+        self.concede = check_concede(concede)

@@ -149,7 +149,8 @@ class Loss(nn.Module):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
-        attributes = {k: v for k, v in self.settings().items() if not isinstance(v, nn.Module)}
+        settings = self.settings().items()
+        attributes = {k: v for k, v in settings if v is not None and not isinstance(v, nn.Module)}
         attributes |= {"ignore_index": self.ignore_index, "reduction": self.reduction}
         return ", ".join(f"{k}={v!r}" for k, v in attributes.items())
 

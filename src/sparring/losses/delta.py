@@ -1,4 +1,4 @@
-"""Schedules of δ, the margin of AS-Softmax. A loss takes a float or one of these.
+"""Schedules of δ, the margin of AS-Softmax, and of κ, which concedes rows. Losses take numbers or these.
 
 A schedule is advanced like a learning-rate schedule, once per optimizer step:
 
@@ -28,11 +28,14 @@ __all__ = [
     "CosineDelta",
     "DeltaSchedule",
     "LinearDelta",
+    "WarmupConcede",
     "WarmupDelta",
     "delta_value",
 ]
 
 DEFAULT_DELTA = 0.3  # what the paper suggests for most tasks
+DEFAULT_CONCEDE = 0.5  # κ; `docs/results/labels` compares it with other values
+CONCEDE_WARMUP = 0.2  # share of training in which nothing is conceded
 LOWEST_DELTA = 0.05  # the smallest δ that an adaptive schedule reaches by default
 
 
@@ -49,8 +52,22 @@ def delta_value(delta: float | DeltaSchedule) -> float:
     return delta.value if isinstance(delta, DeltaSchedule) else _check_delta("delta", delta)
 
 
+def check_concede(concede: float | DeltaSchedule | None) -> float | DeltaSchedule | None:
+    if concede is None or isinstance(concede, DeltaSchedule):
+        return concede
+    return check_range("concede", concede, 0, 1, note="1 or None concedes nothing")
+
+
+def concede_value(concede: float | DeltaSchedule | None) -> float:
+    """Return the current κ: the value of a schedule, the number itself, or 1, which concedes nothing."""
+    if isinstance(concede, DeltaSchedule):
+        return concede.value
+    value = check_concede(concede)
+    return 1.0 if value is None else float(value)
+
+
 class DeltaSchedule(nn.Module):
-    """Base class of the schedules. `value` is the current δ in [0, 1]; `n_steps` counts calls of `step`."""
+    """Base class of the schedules. `value` is the current δ or κ in [0, 1]; `n_steps` counts the steps."""
 
     value: float
 
@@ -135,6 +152,32 @@ class WarmupDelta(DeltaSchedule):
 
     def settled(self) -> float:
         return self.after.settled()
+
+
+class WarmupConcede(WarmupDelta):
+    """κ for ``concede=``: 1, which concedes nothing, for the first `share` of training, then `concede`.
+
+    An untrained classifier is behind on many rows that it will learn. The training loop, the Trainer and
+    Lightning turn ``concede=0.5`` into this schedule, since they know the length of training.
+
+    Args:
+        concede: κ in [0, 1] after the warm-up: rows with max p_i − p_t > κ are conceded.
+        total_steps: The number of optimizer steps of the whole training.
+        share: The part of them in which nothing is conceded, in [0, 1].
+
+    >>> concede = WarmupConcede(0.5, total_steps=4, share=0.5)
+    >>> [concede.value] + [concede.step() for _ in range(3)]
+    [1.0, 1.0, 0.5, 0.5]
+    """
+
+    def __init__(
+        self,
+        concede: float | DeltaSchedule = DEFAULT_CONCEDE,
+        *,
+        total_steps: int,
+        share: float = CONCEDE_WARMUP,
+    ) -> None:
+        super().__init__(concede, total_steps=total_steps, share=share)
 
 
 class LinearDelta(DeltaSchedule):

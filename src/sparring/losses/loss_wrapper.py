@@ -32,3 +32,8 @@ class LossWrapper(nn.Module):
     def delta(self) -> float | DeltaSchedule:
         """The δ of the loss. Losses without one raise AttributeError."""
         return cast("float | DeltaSchedule", self.loss.delta)
+
+    @property
+    def concede(self) -> float | DeltaSchedule | None:
+        """The κ of the loss. Losses without one raise AttributeError."""
+        return cast("float | DeltaSchedule | None", self.loss.concede)

@@ -10,7 +10,14 @@ from torch import Tensor
 
 from sparring.losses.base import MultilabelLoss, in_float32, register
 from sparring.losses.checks import check_count, check_positive, is_known_true
-from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
+from sparring.losses.delta import (
+    DEFAULT_DELTA,
+    DeltaSchedule,
+    check_concede,
+    check_delta,
+    concede_value,
+    delta_value,
+)
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
 
@@ -34,32 +41,57 @@ class Labels(NamedTuple):
         n_ignored = (target == ignore_index).sum(1)
         return cls(positive, negative, n_ignored < n_classes, n_counted + n_ignored < n_classes)
 
-    def rows(self, logits: Tensor, positive: Tensor, negative: Tensor, active: Tensor) -> RowLosses:
-        """Eq. 14 over the given positives and negatives. A row with an undefined label is NaN."""
+    def rows(
+        self,
+        logits: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+        active: Tensor,
+        concede: float | DeltaSchedule | None = None,
+    ) -> RowLosses:
+        """Eq. 14 over the given positives and negatives. A row with an undefined label is NaN.
+
+        A row is conceded if a negative label is ahead of a positive one by more than κ = `concede`.
+        """
         value = _log1p_sum_exp(logits, negative) + _log1p_sum_exp(-logits, positive)
         if self.undefined is not None:  # values cannot be checked without a device sync: fail loudly instead
             value = value * torch.ones_like(value).masked_fill(self.undefined, torch.nan)
             active = active | self.undefined
-        return RowLosses(torch.where(active, value, 0), self.valid, active)
+        conceded = None
+        if (kappa := concede_value(concede)) < 1:
+            _, weakest, strongest = label_probabilities(logits, self.positive, self.negative)
+            behind = strongest - weakest > kappa + 4 * torch.finfo(logits.dtype).eps
+            conceded = behind.squeeze(1) & ~value.isnan()
+            active = active & ~conceded
+        return RowLosses(torch.where(active, value, 0), self.valid, active, conceded=conceded)
 
 
-def multilabel_softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> RowLosses:
+def multilabel_softmax_rows(
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    concede: float | DeltaSchedule | None = None,
+) -> RowLosses:
     r"""Push every target class above 0 and every other class below 0.
 
         loss = log(1 + Σ_{i∈neg} exp(o_i)) + log(1 + Σ_{t∈pos} exp(−o_t))             (Eq. 14)
 
     logits (N, C), target (N, C) of 0 and 1 -> N rows. Entries with `ignore_index` are in neither sum; another
     label gives NaN. A negative may be masked with -inf; +inf, or -inf for a positive, gives NaN.
+
+    With `concede`, a row with max_neg p − min_pos p > κ is conceded: its loss is 0. p is the softmax over the
+    labels of the row that are not ignored.
     """
     labels = Labels.read(target, ignore_index)
-    return labels.rows(_without_overflow(logits), labels.positive, labels.negative, labels.valid)
+    return labels.rows(_without_overflow(logits), labels.positive, labels.negative, labels.valid, concede)
 
 
 def multilabel_t_softmax_rows(
     logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100
 ) -> RowLosses:
     r"""Eq. 14 at a temperature: o / τ in place of o."""
-    return multilabel_softmax_rows(in_float32(logits) / check_positive("tau", tau), target, ignore_index)
+    scaled = in_float32(logits) / check_positive("tau", tau)
+    return multilabel_softmax_rows(scaled, target, ignore_index)
 
 
 def multilabel_sparse_softmax_rows(
@@ -74,7 +106,11 @@ def multilabel_sparse_softmax_rows(
 
 
 def multilabel_as_softmax_rows(
-    logits: Tensor, target: Tensor, delta: float | DeltaSchedule, ignore_index: int = -100
+    logits: Tensor,
+    target: Tensor,
+    delta: float | DeltaSchedule,
+    ignore_index: int = -100,
+    concede: float | DeltaSchedule | None = None,
 ) -> RowLosses:
     r"""Eq. 14 against strong opponents only.
 
@@ -83,12 +119,13 @@ def multilabel_as_softmax_rows(
         loss = log(1 + Σ_{i∈neg} z_i exp(o_i)) + log(1 + Σ_{t∈pos} z_t exp(−o_t))             (Eq. 18)
 
     p is the softmax over the labels of the row that are not ignored. A row without a positive or without a
-    negative label has no margin: nothing is discarded there.
+    negative label has no margin: nothing is discarded or conceded there. `concede` is that of
+    `multilabel_softmax_rows`.
     """
     logits = _without_overflow(logits)
     labels = Labels.read(target, ignore_index)
     positive, negative = labels_within_margin(logits, labels.positive, labels.negative, delta)
-    return labels.rows(logits, positive, negative, _any(positive | negative))
+    return labels.rows(logits, positive, negative, _any(positive | negative), concede)
 
 
 def labels_within_margin(
@@ -99,13 +136,22 @@ def labels_within_margin(
     strict = (
         1 - 4 * torch.finfo(logits.dtype).eps
     )  # a label that meets the margin exactly, to rounding, stays
-    p = torch.softmax(torch.where(positive | negative, logits.detach(), -torch.inf), dim=1)  # (N, C)
-    weakest = torch.where(positive, p, 2).amin(1, keepdim=True)
-    strongest = torch.where(negative, p, -2).amax(1, keepdim=True)
+    p, weakest, strongest = label_probabilities(logits, positive, negative)
     has_both = (_any(positive) & _any(negative))[:, None]
     easy_positive = has_both & (p * strict - strongest > threshold)  # Eq. 16
     easy_negative = has_both & (weakest * strict - p > threshold)  # Eq. 15
     return positive & ~easy_positive, negative & ~easy_negative
+
+
+def label_probabilities(logits: Tensor, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return p of all labels, (N, C), the smallest of the positives and the largest of the negatives, (N, 1).
+
+    p carries no gradient. The smallest of no positives is 2, the largest of no negatives is −2.
+    """
+    p = torch.softmax(torch.where(positive | negative, logits.detach(), -torch.inf), dim=1)
+    weakest = torch.where(positive, p, 2).amin(1, keepdim=True)
+    strongest = torch.where(negative, p, -2).amax(1, keepdim=True)
+    return p, weakest, strongest
 
 
 def _log1p_sum_exp(x: Tensor, member: Tensor) -> Tensor:
@@ -132,13 +178,29 @@ def _any(mask: Tensor) -> Tensor:
     return mask.sum(1) > 0  # any() takes ten times as long
 
 
-@register("multilabel-softmax", multilabel_softmax_rows)
+@register("multilabel-softmax", multilabel_softmax_rows, "concede")
 class MultilabelSoftmaxLoss(MultilabelLoss):
     """Multi-label softmax (Eq. 14; Su 2020). Predict the classes whose logit is above 0.
+
+    Args:
+        ignore_index: The label of entries that are left out, as if their class did not exist.
+        reduction: "mean", "sum" or "none".
+        concede: κ in [0, 1], or a schedule. A row in which a negative label is ahead of a positive one by
+            more than κ is conceded: loss and gradient are exactly 0. None concedes nothing.
 
     >>> MultilabelSoftmaxLoss()(torch.zeros(1, 3), torch.tensor([[1, 0, 0]]))
     tensor(1.7918)
     """
+
+    def __init__(
+        self,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        *,
+        concede: float | DeltaSchedule | None = None,
+    ) -> None:
+        super().__init__(ignore_index, reduction)
+        self.concede = check_concede(concede)
 
 
 @register("multilabel-t-softmax", multilabel_t_softmax_rows, "tau")
@@ -159,17 +221,17 @@ class MultilabelSparseSoftmaxLoss(MultilabelLoss):
         self.k = check_count("k", k, note="the number of terms to keep in each sum")
 
 
-@register("multilabel-as-softmax", multilabel_as_softmax_rows, "delta")
+@register("multilabel-as-softmax", multilabel_as_softmax_rows, "delta", "concede")
 class MultilabelASSoftmaxLoss(MultilabelLoss):
     """Multi-label AS-Softmax (Eq. 15 to 18): a row is won if all positives lead all negatives by more than δ.
 
     Args:
         delta: The margin in [0, 1], or a schedule from `sparring.delta`. The positives of a row share its
             probability, so the more there are, the smaller δ has to be: the paper uses 0.05 on Eurlex (about
-                five
-            labels a document) and 0.35 on WOS (two).
+            five labels a document) and 0.35 on WOS (two).
         ignore_index: The label of entries that are left out, as if their class did not exist.
         reduction: "mean", "sum" or "none".
+        concede: As in `MultilabelSoftmaxLoss`.
 
     >>> loss = MultilabelASSoftmaxLoss(delta=0.3)
     >>> loss.rows(torch.tensor([[4.0, 0.0, 1.0], [1.0, 0.8, 0.0]]), torch.tensor([[1, 0, 0], [1, 0, 0]])).won
@@ -177,7 +239,13 @@ class MultilabelASSoftmaxLoss(MultilabelLoss):
     """
 
     def __init__(
-        self, delta: float | DeltaSchedule = DEFAULT_DELTA, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        delta: float | DeltaSchedule = DEFAULT_DELTA,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        *,
+        concede: float | DeltaSchedule | None = None,
     ) -> None:
         super().__init__(ignore_index, reduction)
         self.delta = check_delta(delta)
+        self.concede = check_concede(concede)

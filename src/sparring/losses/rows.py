@@ -18,8 +18,9 @@ def check_reduction(reduction: str) -> str:
 class RowLosses(NamedTuple):
     """The losses of N rows and their state. A row is one sample, or one token.
 
-    A row is *ignored* if its target is ``ignore_index``, *won* if no opponent is left in its softmax (loss
-    and gradient are exactly 0), and *active* otherwise. Only active rows need a backward pass.
+    A row is *ignored* if its target is ``ignore_index``, *won* if no opponent is left in its softmax,
+    *conceded* if an opponent is too far ahead of its target, and *active* otherwise. Loss and gradient are
+    exactly 0 for all but active rows, so only these need a backward pass.
 
     >>> flags = torch.tensor([[True, True, False], [True, False, False]])
     >>> rows = RowLosses(torch.tensor([0.5, 0, 0]), valid=flags[0], active=flags[1])
@@ -27,15 +28,19 @@ class RowLosses(NamedTuple):
     (tensor(0.2500), tensor(0.5000))
     """
 
-    value: Tensor  # (N,) loss; exactly 0 if the row is won or ignored
+    value: Tensor  # (N,) loss; exactly 0 if the row is not active
     valid: Tensor  # (N,) bool: target != ignore_index
-    active: Tensor  # (N,) bool: valid, with at least one opponent left
+    active: Tensor  # (N,) bool: valid and not conceded, with at least one opponent left
     weight: Tensor | None = None  # (N,) class weight of the target, if the loss has class weights
+    conceded: Tensor | None = (
+        None  # (N,) bool: valid rows that were conceded; None: the loss concedes nothing
+    )
 
     @property
     def won(self) -> Tensor:
         """(N,) bool: valid rows without an opponent left."""
-        return self.valid & ~self.active
+        inactive = self.valid & ~self.active
+        return inactive if self.conceded is None else inactive & ~self.conceded
 
     def won_share(self) -> Tensor:
         """Won rows over valid rows as a 0-d tensor, without a device sync; 0 if no row is valid."""
@@ -50,7 +55,7 @@ class RowLosses(NamedTuple):
         return _sum(self.weighted())
 
     def mean(self) -> Tensor:
-        """Σ w·l / Σ w over the valid rows, including won rows; a graph-connected 0 if no row is valid."""
+        """Σ w·l / Σ w over the valid rows, won and conceded ones too; a graph-connected 0 without any."""
         if self.weight is None:
             return self.sum() / self.valid.sum().clamp(min=1)
         total = _sum(self.weight.masked_fill(~self.valid, 0))

@@ -5,24 +5,33 @@ from torch import Tensor
 
 from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
 from sparring.losses.checks import check_positive, check_range
+from sparring.losses.delta import DeltaSchedule, check_concede, concede_value
 from sparring.losses.kernels.margin_softmax import margin_softmax_rows
 from sparring.losses.kernels.rule import SOFTMAX_RULE
 from sparring.losses.rows import RowLosses
 
 
-def softmax_rows(logits: Tensor, target: Tensor, ignore_index: int = -100) -> RowLosses:
+def softmax_rows(
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    concede: float | DeltaSchedule | None = None,
+) -> RowLosses:
     r"""Plain cross entropy.
 
         loss = log Σ_i exp(o_i) − o_t             (Eq. 2)
 
-    logits (N, C), target (N,) -> N rows. No valid row is ever won, since every opponent stays.
+    logits (N, C), target (N,) -> N rows. No valid row is ever won, since every opponent stays. With
+    `concede`, a row with max_i p_i − p_t > κ is conceded: its loss is 0.
     """
-    return margin_softmax_rows(logits, target, SOFTMAX_RULE, ignore_index)
+    rule = SOFTMAX_RULE._replace(concede=concede_value(concede))
+    return margin_softmax_rows(logits, target, rule, ignore_index)
 
 
 def t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
     r"""Cross entropy at a temperature: softmax of o / τ (Eq. 20). τ > 1 smooths, τ < 1 sharpens."""
-    return softmax_rows(in_float32(logits) / check_positive("tau", tau), target, ignore_index)
+    scaled = in_float32(logits) / check_positive("tau", tau)
+    return softmax_rows(scaled, target, ignore_index)
 
 
 def label_smoothing_rows(
@@ -53,13 +62,33 @@ def check_epsilon(epsilon: float) -> float:
     return epsilon
 
 
-@register("softmax", softmax_rows)
+@register("softmax", softmax_rows, "concede")
 class SoftmaxLoss(ClassLoss):
     """Softmax with cross entropy: nn.CrossEntropyLoss with `rows`, and with 0 for a batch without valid rows.
 
+    Args:
+        weight, ignore_index, reduction: As in nn.CrossEntropyLoss.
+        concede: κ in [0, 1], or a schedule. A row whose strongest opponent is ahead of the target by more
+            than κ is conceded: loss and gradient are exactly 0, as if its label were wrong. None concedes
+            nothing. In a loop of your own use `WarmupConcede`, so that nothing is conceded at the start.
+
     >>> SoftmaxLoss()(torch.zeros(2, 4), torch.tensor([0, 3]))
     tensor(1.3863)
+    >>> rows = SoftmaxLoss(concede=0.5).rows(torch.tensor([[3.0, 0.0], [0.0, 1.0]]), torch.tensor([1, 0]))
+    >>> rows.conceded, rows.value
+    (tensor([ True, False]), tensor([0.0000, 1.3133]))
     """
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        *,
+        concede: float | DeltaSchedule | None = None,
+    ) -> None:
+        super().__init__(weight, ignore_index, reduction)
+        self.concede = check_concede(concede)
 
 
 @register("t-softmax", t_softmax_rows, "tau")

@@ -39,12 +39,13 @@ def mixed(n_rows: int, n_classes: int, dtype: torch.dtype = torch.float32) -> tu
 
 def run(logits: Tensor, target: Tensor, rule: MarginRule, on_cpu: bool) -> tuple[Tensor, Tensor, Tensor]:
     safe, valid = valid_targets(target, -100)
-    return _MarginSoftmax.apply(logits, safe, valid, rule, True, on_cpu)
+    value, active, _, grad = _MarginSoftmax.apply(logits, safe, valid, rule, True, on_cpu)
+    return value, active, grad
 
 
 def equation(logits: Tensor, target: Tensor, rule: MarginRule) -> tuple[Tensor, Tensor, Tensor]:
     safe, valid = valid_targets(target, -100)
-    value, active, _ = _equation(logits, safe, valid, rule)
+    value, active, _, _ = _equation(logits, safe, valid, rule)
     return value, active, _gradient(logits, safe, active, rule)
 
 
@@ -80,7 +81,7 @@ def test_error_against_float64_is_no_larger_than_the_equations(rule: MarginRule)
     safe, valid = valid_targets(target, -100)
     truth, _, truth_grad = equation(logits.double(), target, rule)
     kernel, _, kernel_grad = run(logits, target, rule, True)
-    plain, active, _ = _equation(logits, safe, valid, rule)
+    plain, active, _, _ = _equation(logits, safe, valid, rule)
     plain_grad = _gradient(logits, safe, active, rule)
     hair, size = 5e-7, truth.clamp(min=1)
     assert ((kernel - truth) / size).abs().max() <= ((plain - truth) / size).abs().max() + hair
@@ -108,7 +109,7 @@ def test_off_cpu_there_is_no_device_sync(rule: MarginRule) -> None:
     # fake tensors have no values: an .item(), a nonzero() or a branch on data would raise
     with FakeTensorMode():
         logits, target = torch.empty(4096, 600), torch.zeros(4096, dtype=torch.long)
-        value, active, grad = _MarginSoftmax.apply(logits, target, target >= 0, rule, True, False)
+        value, active, _, grad = _MarginSoftmax.apply(logits, target, target >= 0, rule, True, False)
     assert value.shape == active.shape == (4096,)
     assert grad.shape == (4096, 600)
 

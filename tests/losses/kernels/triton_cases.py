@@ -37,6 +37,7 @@ def chunks(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> None:
     triton_result = margin_softmax_triton.chunk(logits, target, valid, rule, grads[0])
     torch_result = margin_softmax.chunk(logits, target, valid, rule, grads[1])
     assert triton_result[1].equal(torch_result[1])
+    assert triton_result[2].equal(torch_result[2])
     exact = torch.full(logits.shape, torch.nan, dtype=torch.float64)
     value = margin_softmax.chunk(logits.double(), target, valid, rule, exact)[0]
     for triton_value, torch_value, true in ((triton_result[0], torch_result[0], value), (*grads, exact)):

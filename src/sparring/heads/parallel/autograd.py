@@ -29,7 +29,7 @@ class ParallelCall(NamedTuple):
 
 
 class ParallelRows(torch.autograd.Function):
-    """(features, weight, bias, call) -> row losses and active rows.
+    """(features, weight, bias, call) -> row losses, active rows and conceded rows.
 
     The forward pass computes gradients of the losses weighted by class. The backward pass scales them, or
     recomputes them from the saved statistics without communication.
@@ -38,7 +38,7 @@ class ParallelRows(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, call: ParallelCall
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         if call.sizes is not None:
             features = call.spec.collectives.gather_rows(features, call.sizes)
         rows = call.valid_rows
@@ -52,13 +52,15 @@ class ParallelRows(torch.autograd.Function):
         active = torch.zeros_like(value, dtype=torch.bool)
         value[rows] = ctx.statistics.value
         active[rows] = ctx.statistics.active
-        ctx.mark_non_differentiable(active)
+        conceded = torch.zeros_like(active)
+        conceded[rows] = ctx.statistics.conceded
+        ctx.mark_non_differentiable(active, conceded)
         ctx.set_materialize_grads(False)
-        return value, active
+        return value, active, conceded
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, upstream: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, upstream: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         if upstream is None:
             return None, None, None, None
         if in_vmap(upstream):

@@ -37,6 +37,7 @@ class MarginStatistics(NamedTuple):
     log_total: Tensor  # log Σ exp(logit − peak)
     tau: Tensor  # classes with log p < τ are discarded; -inf keeps all
     kept_mass: Tensor  # Σ p over the classes that are kept
+    conceded: Tensor
 
 
 class ParallelMarginSoftmax(NamedTuple):
@@ -61,7 +62,10 @@ class ParallelMarginSoftmax(NamedTuple):
         value = -logp_t
         kept_mass = torch.ones_like(tau)
         active = torch.full_like(tau, self.num_classes > 1, dtype=torch.bool)
-        statistics = MarginStatistics(value, active, peak, log_total, tau, kept_mass)
+        conceded = torch.zeros_like(active)
+        if self.rule.concedes:
+            conceded = self.rule.conceded(logp_t, -log_total)
+        statistics = MarginStatistics(value, active, peak, log_total, tau, kept_mass, conceded)
 
         # Rows above the upper bound are won whatever their opponents are; -inf keeps all opponents.
         has_threshold = tau > -torch.inf
@@ -75,6 +79,7 @@ class ParallelMarginSoftmax(NamedTuple):
             value[rows] = kept_mass[rows].log() - logp_t[rows]
             active[rows] &= n_kept > 1  # the target is one of them
         active |= value.isnan()
+        active &= ~conceded
         return statistics._replace(value=torch.where(active, value, 0))
 
     def gradient_blocks(
@@ -113,6 +118,7 @@ class SparseStatistics(NamedTuple):
     active: Tensor
     classes: Tensor  # (N, k) classes of the k largest logits
     probabilities: Tensor  # (N, k) their softmax
+    conceded: Tensor  # no row
 
 
 class ParallelSparseSoftmax(NamedTuple):
@@ -128,7 +134,8 @@ class ParallelSparseSoftmax(NamedTuple):
         shifted_t = collectives.sum(_target_logit(logits, shard.local(target), peak))
         value = (top - peak[:, None]).logsumexp(1) - shifted_t
         active = (classes != target[:, None]).any(1) | value.isnan()
-        return SparseStatistics(torch.where(active, value, 0), active, classes, torch.softmax(top, 1))
+        value = torch.where(active, value, 0)
+        return SparseStatistics(value, active, classes, torch.softmax(top, 1), torch.zeros_like(active))
 
     def gradient_blocks(
         self, logits: Tensor, target: Tensor, statistics: SparseStatistics, shard: ClassShard

@@ -19,7 +19,7 @@ from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import full_tensor, local_shard, shard_parameter
 from sparring.losses.base import ClassLoss, Loss, at_least_float32, reduce, valid_targets
 from sparring.losses.checks import check_count, check_features
-from sparring.losses.delta import DeltaSchedule
+from sparring.losses.delta import DeltaSchedule, concede_value
 from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
 
@@ -218,10 +218,11 @@ class ClassParallelHead(LossWrapper):
             input_scale=float(size) if self.averaged else 1.0,
             replicas=self.replicas,
         )
-        value, active = ParallelRows.apply(features, weight, bias, call)
+        value, active, conceded = ParallelRows.apply(features, weight, bias, call)
         if row_weights is not None:
             row_weights = torch.zeros_like(value).index_copy(0, valid_rows, row_weights)
-        return RowLosses(value, valid, active, row_weights), sizes
+        concedes = concede_value(getattr(self.loss, "concede", None)) < 1
+        return RowLosses(value, valid, active, row_weights, conceded if concedes else None), sizes
 
     def _chunk_rows(self, n_rows: int) -> int:
         n_classes = -(-self.num_classes // self.collectives.size)

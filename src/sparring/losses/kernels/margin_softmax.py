@@ -9,6 +9,8 @@ forward-mode AD and second derivatives use it. In eager mode `_MarginSoftmax` pr
 stores no (N, C) tensor but the gradient: on CPU with `margin_softmax_cpu.py`, elsewhere with the equation
 itself, which never syncs with the device.
 
+A rule with κ < 1 also concedes rows: the kernels treat them like ignored rows and report them.
+
 NaN and infinities behave as in F.cross_entropy: a row with NaN or +inf, or with -inf alone, is NaN and
 active; an opponent at -inf is masked; a target at -inf costs inf. The gradient of an ignored row is always 0.
 """
@@ -33,11 +35,12 @@ def margin_softmax_rows(
     traced = torch.compiler.is_compiling() or type(logits) not in (Tensor, nn.Parameter) or in_forward_mode()
     if traced or logits.numel() == 0 or logits.shape[1] == 1:
         clean = torch.where(valid[:, None], logits, 0)  # NaN in an ignored row must not reach its gradient
-        value, active, _ = _equation(clean, target, valid, rule)
+        value, active, conceded, _ = _equation(clean, target, valid, rule)
     else:
         with_grad = torch.is_grad_enabled() and logits.requires_grad
-        value, active, _ = _MarginSoftmax.apply(logits, target, valid, rule, with_grad, logits.is_cpu)
-    return RowLosses(value, valid, active)
+        arguments = (logits, target, valid, rule, with_grad, logits.is_cpu)
+        value, active, conceded, _ = _MarginSoftmax.apply(*arguments)
+    return RowLosses(value, valid, active, conceded=conceded if rule.concedes else None)
 
 
 def margin_log_softmax(logits: Tensor, target: Tensor, rule: MarginRule) -> tuple[Tensor, Tensor, Tensor]:
@@ -50,14 +53,21 @@ def margin_log_softmax(logits: Tensor, target: Tensor, rule: MarginRule) -> tupl
 
 def _equation(
     logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return value and active of each row, and log q."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return value, active and conceded of each row, and log q."""
     logq, logp, tau = margin_log_softmax(logits, target, rule)
     logq_t, logp_t = (x.gather(1, target[:, None]) for x in (logq, logp))
     value = -torch.where(tau == -torch.inf, logp_t, logq_t).squeeze(1)
+    conceded = _conceded(logp.detach(), logp_t.detach().squeeze(1), valid, rule)
     n_opponents = logp.shape[1] - 1 - (logp.detach() < tau).sum(1)
-    active = valid & ((n_opponents > 0) | logp_t.isnan().squeeze(1))
-    return torch.where(active, value, 0), active, logq
+    active = valid & ~conceded & ((n_opponents > 0) | logp_t.isnan().squeeze(1))
+    return torch.where(active, value, 0), active, conceded, logq
+
+
+def _conceded(logp: Tensor, logp_t: Tensor, valid: Tensor, rule: MarginRule) -> Tensor:
+    if not rule.concedes or logp.shape[1] == 1:
+        return torch.zeros_like(valid)
+    return rule.conceded(logp_t, logp.amax(1)) & valid
 
 
 def _gradient(logits: Tensor, target: Tensor, active: Tensor, rule: MarginRule) -> Tensor:
@@ -69,19 +79,22 @@ def _gradient(logits: Tensor, target: Tensor, active: Tensor, rule: MarginRule) 
 
 def chunk(
     logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, grad: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return value and active of some rows, and write their gradients to `grad`, if not None."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return value, active and conceded of some rows, and write their gradients to `grad`, if not None."""
     index = target[:, None]
     if rule.keeps_all():
         logq = torch.log_softmax(in_float32(logits), dim=1)
-        value, active = torch.where(valid, -logq.gather(1, index).squeeze(1), 0), valid.clone()
+        logp_t = logq.gather(1, index).squeeze(1)
+        conceded = _conceded(logq, logp_t, valid, rule)
+        active = valid & ~conceded
+        value = torch.where(active, -logp_t, 0)
     else:
-        value, active, logq = _equation(logits, target, valid, rule)
+        value, active, conceded, logq = _equation(logits, target, valid, rule)
     if grad is not None:  # q − onehot(target), by the kernel of F.cross_entropy's backward
         minus_onehot = torch.zeros_like(logq).scatter_(1, index, -active.to(logq.dtype)[:, None])
         gradients = torch.ops.aten._log_softmax_backward_data(minus_onehot, logq, 1, logq.dtype)
         torch.where(active[:, None], gradients, logq.new_zeros(()), out=grad)  # an ignored row may hold NaN
-    return value, active
+    return value, active, conceded
 
 
 class _MarginSoftmax(torch.autograd.Function):
@@ -90,7 +103,7 @@ class _MarginSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(
         logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, with_grad: bool, on_cpu: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         grad = logits.new_empty(logits.shape if with_grad else 0, dtype=at_least_float32(logits.dtype))
         size = _rows_per_chunk(*logits.shape, on_cpu=on_cpu)
         compute = margin_softmax_cpu.chunk if on_cpu else chunk
@@ -101,14 +114,13 @@ class _MarginSoftmax(torch.autograd.Function):
             compute(x, t, v, rule, grad[i * size : (i + 1) * size] if with_grad else None)
             for i, (x, t, v) in enumerate(chunks)
         ]
-        value, active = (torch.cat(part) for part in zip(*results, strict=True))
-        return value, active, grad
+        return *(torch.cat(part) for part in zip(*results, strict=True)), grad
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         logits, target, valid, ctx.rule, _, ctx.on_cpu = inputs
-        _, active, grad = output
-        ctx.mark_non_differentiable(active, grad)
+        _, active, conceded, grad = output
+        ctx.mark_non_differentiable(active, conceded, grad)
         ctx.set_materialize_grads(False)  # else autograd fills an unused (N, C) tensor with zeros
         ctx.save_for_backward(logits, target, valid, active, grad)
         ctx.grad_consumed = False
@@ -124,7 +136,7 @@ class _MarginSoftmax(torch.autograd.Function):
             return grad.to(logits.dtype), None, None, None, None, None
         # recompute: in a second backward through the same graph, or if a vmap hid that gradients are needed
         if ctx.grad_consumed or grad.shape != logits.shape:
-            grad = _MarginSoftmax.forward(logits, target, valid, ctx.rule, True, ctx.on_cpu)[2]
+            grad = _MarginSoftmax.forward(logits, target, valid, ctx.rule, True, ctx.on_cpu)[-1]
         if in_vmap(grad_value):  # a batch of gradients: the buffer must stay as it is
             grad = grad * scale
         else:
@@ -141,11 +153,11 @@ class _MarginSoftmax(torch.autograd.Function):
             (x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
             for x, dim in zip(args[:3], in_dims, strict=False)
         ]
-        value, active, grad = _MarginSoftmax.apply(*tensors, *args[3:])
-        value, active = (x.unflatten(0, (info.batch_size, -1)) for x in (value, active))
+        *rows, grad = _MarginSoftmax.apply(*tensors, *args[3:])
+        rows = [x.unflatten(0, (info.batch_size, -1)) for x in rows]
         if not args[4]:  # with_grad
-            return (value, active, grad), (0, 0, None)
-        return (value, active, grad.unflatten(0, (info.batch_size, -1))), (0, 0, 0)
+            return (*rows, grad), (0, 0, 0, None)
+        return (*rows, grad.unflatten(0, (info.batch_size, -1))), (0, 0, 0, 0)
 
 
 # Function.apply inspects the signature of `forward` at every call, which takes longer than a small batch

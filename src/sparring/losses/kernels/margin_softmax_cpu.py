@@ -54,6 +54,7 @@ class ActiveRows(NamedTuple):
 
     value: Tensor  # (n,)
     active: Tensor  # (n,) bool
+    conceded: Tensor  # (n,) bool
     rows: Tensor | None  # (m,) active rows, plain rows first; None: all rows are plain
     n_plain: int  # number of rows that keep every class
     grad: Tensor  # (m, C) ∂value/∂logits of the active rows
@@ -61,8 +62,8 @@ class ActiveRows(NamedTuple):
 
 def chunk(
     logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, grad: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return value and active of some rows, and write their gradients to `grad`, if not None. C > 1."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return value, active and conceded of some rows, and write gradients to `grad`, if not None. C > 1."""
     n_rows, n_classes = logits.shape
     dtype = at_least_float32(logits.dtype)
     with_grad = grad is not None
@@ -71,7 +72,7 @@ def chunk(
     result = active_rows(logits, target, valid, rule, logp, out, with_grad=with_grad, touch=with_grad)
     if grad is not None and result.rows is not None:
         grad.zero_().index_add_(0, result.rows, result.grad)  # index_copy_ takes three times as long
-    return result.value, result.active
+    return result.value, result.active, result.conceded
 
 
 def active_rows(
@@ -94,11 +95,13 @@ def active_rows(
     """
     index = target[:, None]
     logp_t = torch.log_softmax(logits, dim=1, dtype=logp.dtype, out=logp).gather(1, index)
+    conceded = _conceded(logp, logp_t.squeeze(1), valid, rule)
+    valid = valid & ~conceded  # from here on a conceded row is like an ignored one
     lower, upper = rule.bounds()
     if logp_t.max() <= lower and valid.all():  # all rows are plain: an untrained model, or warm-up
         if with_grad:
             _softmax_minus_onehot(logp, index, out=out)
-        return ActiveRows(-logp_t.squeeze(1), valid.clone(), None, len(logp), out)
+        return ActiveRows(-logp_t.squeeze(1), valid, conceded, None, len(logp), out)
 
     undecided = (logp_t > upper).logical_not_().squeeze(1).logical_and_(valid)
     plain = (
@@ -128,7 +131,18 @@ def active_rows(
         value.index_copy_(0, scan, scan_value)
     if with_grad:
         _softmax_minus_onehot(logp_active[:n_plain], index[:n_plain], out=grad[:n_plain])
-    return ActiveRows(value, plain.index_fill_(0, scan, True), rows, n_plain, grad)
+    return ActiveRows(value, plain.index_fill_(0, scan, True), conceded, rows, n_plain, grad)
+
+
+def _conceded(logp: Tensor, logp_t: Tensor, valid: Tensor, rule: MarginRule) -> Tensor:
+    """The rows whose target is too far behind. Only rows with a small p_t are read."""
+    conceded = torch.zeros_like(valid)
+    if rule.concedes:
+        behind = ((logp_t < rule.concede_bound()) & valid).nonzero().squeeze(1)
+        if len(behind):
+            largest = logp.index_select(0, behind).amax(1)
+            conceded[behind] = rule.conceded(logp_t.index_select(0, behind), largest)
+    return conceded
 
 
 def _with_strong_opponent(

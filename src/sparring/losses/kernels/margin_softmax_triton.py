@@ -90,8 +90,8 @@ def loss_kernel(
 
 def chunk(
     logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, grad: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return value and active of some rows, and write their gradients to `grad`, if not None.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return value, active and conceded of some rows, and write their gradients to `grad`, if not None.
 
     logits (n, C), C > 1, contiguous along the classes.
     """
@@ -100,9 +100,11 @@ def chunk(
     active = torch.empty(n_rows, dtype=torch.int8, device=logits.device)
     size = {"BLOCK": min(MAX_BLOCK, triton.next_power_of_2(n_classes)), "num_warps": 8}
     statistics_kernel[(n_rows,)](logits, target, peak, logsum, logp_t, logits.stride(0), n_classes, **size)
+    conceded = valid & rule.conceded(logp_t, -logsum) if rule.concedes else torch.zeros_like(valid)
+    valid = valid & ~conceded
     tau = rule.threshold(logp_t)
     out = logits if grad is None else grad
     flags = {"WITH_GRAD": grad is not None, **size}
     tensors = (logits, target, valid.to(torch.int8), peak, logsum, logp_t, tau, value, active, out)
     loss_kernel[(n_rows,)](*tensors, logits.stride(0), out.stride(0), n_classes, **flags)
-    return value, active.bool()
+    return value, active.bool(), conceded

@@ -1,4 +1,7 @@
-"""Which opponents are strong: one threshold per row, computed from the target's probability alone."""
+"""Which opponents are strong: one threshold per row, computed from the target's probability alone.
+
+And which rows are conceded, because an opponent is too far ahead of the target.
+"""
 
 import math
 from collections.abc import Callable
@@ -24,10 +27,24 @@ class MarginRule(NamedTuple):
 
     threshold: Callable[[Tensor], Tensor]  # log p_t -> τ, elementwise
     bounds: Callable[[], tuple[float, float]]  # lower and upper bound; torch.compile does not need them
+    concede: float = 1.0  # κ: a row is conceded if max p_i − p_t > κ; 1 concedes nothing
 
     def keeps_all(self) -> bool:
         """Whether nothing is ever discarded, as in plain softmax."""
         return self.bounds()[0] >= 0
+
+    @property
+    def concedes(self) -> bool:
+        """Whether a row can be conceded."""
+        return self.concede < 1
+
+    def conceded(self, logp_t: Tensor, largest_logp: Tensor) -> Tensor:
+        """Whether the most probable class is ahead of the target by more than κ. False for NaN."""
+        return largest_logp.exp() - logp_t.exp() > self.concede + _ulps(logp_t)
+
+    def concede_bound(self) -> float:
+        """The smallest log p_t of rows that are never conceded: no opponent is more probable than 1 − p_t."""
+        return math.log((1 - self.concede) / 2 + _SLACK)
 
 
 def probability_rule(delta: float) -> MarginRule:
