@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import sparring
-from tests.cases import CASES, is_multilabel, make
+from tests.cases import CASES, is_multilabel, largest, make
 from tests.reference import TWINS
 
 TRIALS = 10 * int(os.environ.get("SPARRING_HOSTILE", "1"))
@@ -99,7 +99,9 @@ class Trial:
             return twin([x if i in counted else 0.0 for i, x in enumerate(o)], target, **self.settings)
         if any(math.isnan(x) or x == math.inf for x in o) or max(o) == -math.inf:
             return math.nan
-        if o[target] == -math.inf or (self.settings.get("epsilon", 0) > 0 and -math.inf in o):
+        if o[target] == -math.inf:
+            return largest(self.name, self.settings)
+        if self.settings.get("epsilon", 0) > 0 and -math.inf in o:
             return math.inf
         unmasked = [i for i, x in enumerate(o) if x > -math.inf]
         return twin([o[i] for i in unmasked], unmasked.index(target), **self.settings)
