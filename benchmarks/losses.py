@@ -105,6 +105,9 @@ def contestants(group: str) -> dict[str, Contestant]:
                 "sparse-softmax",
                 "am-softmax",
                 "as-logit",
+                "gce",
+                "focal",
+                "sce",
             )
         }
     return losses

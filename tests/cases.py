@@ -18,6 +18,9 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "sparsemax": [{}],
     "entmax15": [{}],
     "am-softmax": [{"scale": 10.0, "margin": 0.3}, {"scale": 1.0, "margin": 0.0}],
+    "gce": [{"q": 0.7}, {"q": 1.0}, {"q": 0.001}],
+    "focal": [{"gamma": 2.0}, {"gamma": 0.0}, {"gamma": 0.5}],
+    "sce": [{"alpha": 0.1, "beta": 1.0}, {"alpha": 6.0, "beta": 0.1}, {"alpha": 0.0, "beta": 1.0}],
     "as-softmax": [
         {"delta": 0.3},
         {"delta": 0.0},
@@ -44,6 +47,13 @@ IDS = [f"{name}-{'-'.join(map(str, settings.values()))}".rstrip("-") for name, s
 
 def is_multilabel(name: str) -> bool:
     return name.startswith("multilabel")
+
+
+def largest(name: str, settings: dict[str, Any]) -> float:
+    """The supremum of a multi-class loss: what a target costs whose logit is -inf."""
+    if name == "gce":
+        return 1 / settings["q"]
+    return 4 * settings["beta"] if name == "sce" and settings["alpha"] == 0 else torch.inf
 
 
 def make(name: str, settings: dict[str, Any], **common: Any) -> Loss:

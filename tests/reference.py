@@ -58,6 +58,22 @@ def am_softmax(o: list[float], t: int, scale: float, margin: float) -> float:
     return softmax([scale * (x - margin) if i == t else scale * x for i, x in enumerate(o)], t)
 
 
+def gce(o: list[float], t: int, q: float) -> float:
+    """Zhang & Sabuncu 2018."""
+    return (1 - probabilities(o)[t] ** q) / q
+
+
+def focal(o: list[float], t: int, gamma: float) -> float:
+    """Lin et al. 2017, Eq. 4."""
+    return float((1 - probabilities(o)[t]) ** gamma * softmax(o, t))
+
+
+def sce(o: list[float], t: int, alpha: float, beta: float) -> float:
+    """Wang et al. 2019, with A = −4."""
+    reverse = -math.fsum(p * (0 if i == t else -4) for i, p in enumerate(probabilities(o)))
+    return alpha * softmax(o, t) + beta * reverse
+
+
 def as_softmax_kept(o: list[float], t: int, delta: float) -> list[int]:
     """Eq. 6, strict: the classes left, the target among them."""
     p = probabilities(o)
@@ -168,6 +184,9 @@ TWINS = {
     "sparsemax": sparsemax,
     "entmax15": entmax15,
     "am-softmax": am_softmax,
+    "gce": gce,
+    "focal": focal,
+    "sce": sce,
     "as-softmax": as_softmax,
     "as-logit": as_logit,
     "multilabel-softmax": multilabel_softmax,

@@ -17,12 +17,15 @@ from sparring.losses import ASLogitLoss as ASLogitLoss
 from sparring.losses import ASSoftmaxLoss as ASSoftmaxLoss
 from sparring.losses import CosineLinear as CosineLinear
 from sparring.losses import Entmax15Loss as Entmax15Loss
+from sparring.losses import FocalLoss as FocalLoss
+from sparring.losses import GCELoss as GCELoss
 from sparring.losses import LabelSmoothingLoss as LabelSmoothingLoss
 from sparring.losses import Loss as Loss
 from sparring.losses import MultilabelASSoftmaxLoss as MultilabelASSoftmaxLoss
 from sparring.losses import MultilabelSoftmaxLoss as MultilabelSoftmaxLoss
 from sparring.losses import MultilabelSparseSoftmaxLoss as MultilabelSparseSoftmaxLoss
 from sparring.losses import MultilabelTSoftmaxLoss as MultilabelTSoftmaxLoss
+from sparring.losses import SCELoss as SCELoss
 from sparring.losses import SoftmaxLoss as SoftmaxLoss
 from sparring.losses import SparsemaxLoss as SparsemaxLoss
 from sparring.losses import SparseSoftmaxLoss as SparseSoftmaxLoss

@@ -19,6 +19,7 @@ from sparring.losses.multilabel import (
     multilabel_sparse_softmax_rows,
     multilabel_t_softmax_rows,
 )
+from sparring.losses.robust.functional import focal_loss, gce_loss, sce_loss
 from sparring.losses.softmax import label_smoothing_rows, softmax_rows, t_softmax_rows
 from sparring.losses.sparse_softmax import sparse_softmax_rows
 
@@ -28,6 +29,8 @@ __all__ = [
     "as_softmax",
     "as_softmax_loss",
     "entmax15_loss",
+    "focal_loss",
+    "gce_loss",
     "label_smoothing_loss",
     "linear_as_softmax_loss",
     "linear_multilabel_as_softmax_loss",
@@ -37,6 +40,7 @@ __all__ = [
     "multilabel_softmax_loss",
     "multilabel_sparse_softmax_loss",
     "multilabel_t_softmax_loss",
+    "sce_loss",
     "softmax_loss",
     "sparse_softmax_loss",
     "sparsemax_loss",

@@ -180,6 +180,8 @@ def test_a_folder_that_cannot_be_written_is_named(reviews: Path) -> None:
         ),
         (["run", "digits", "--delta", "2"], "delta must lie in [0, 1]"),
         (["run", "digits", "--loss", "softmax", "--delta", "0.3"], '"softmax" takes no delta'),
+        (["run", "digits", "--loss", "gce", "--q", "2"], "q must lie in [0, 1], got 2"),
+        (["run", "digits", "--loss", "focal", "--beta", "1"], '"focal" takes no beta; it takes gamma'),
         (["run", "digits", "--lr", "fast"], "lr must be a number"),
         (["run", "nowhere.csv"], "nowhere.csv"),
         (["run", "digits", "--jobs", "0"], "jobs must be at least 1"),

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 import sparring
-from tests.cases import CASES, is_multilabel, make
-from tests.reference import TWINS
+from tests.cases import CASES, is_multilabel, largest, make
+from tests.reference import TWINS, is_conceded
 
 TRIALS = 10 * int(os.environ.get("SPARRING_HOSTILE", "1"))
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -99,7 +99,11 @@ class Trial:
             return twin([x if i in counted else 0.0 for i, x in enumerate(o)], target, **self.settings)
         if any(math.isnan(x) or x == math.inf for x in o) or max(o) == -math.inf:
             return math.nan
-        if o[target] == -math.inf or (self.settings.get("epsilon", 0) > 0 and -math.inf in o):
+        if is_conceded(o, target, self.settings.get("concede")):
+            return 0.0
+        if o[target] == -math.inf:
+            return largest(self.name, self.settings)
+        if self.settings.get("epsilon", 0) > 0 and -math.inf in o:
             return math.inf
         unmasked = [i for i, x in enumerate(o) if x > -math.inf]
         return twin([o[i] for i in unmasked], unmasked.index(target), **self.settings)

@@ -61,6 +61,23 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "k must be a whole number of at least 1, got 0 (the number of logits to keep)",
     ),
     "scale": (lambda: sparring.AMSoftmaxLoss(scale=-1), "scale must be at least 0, got -1"),
+    "q": (lambda: sparring.GCELoss(1.5), "q must lie in [0, 1], got 1.5 (q=1 is 1 − p_t)"),
+    "q of 0": (
+        lambda: functional.gce_loss(LOGITS, TARGET, q=0),
+        "q must be above 0, got 0 (for q near 0 the loss is cross entropy: use softmax)",
+    ),
+    "gamma": (
+        lambda: sparring.FocalLoss(float("inf")),
+        "gamma must be finite, got inf (gamma=0 is plain softmax)",
+    ),
+    "beta": (
+        lambda: sparring.SCELoss(beta=-1),
+        "beta must be at least 0, got -1 (the factor of the reverse cross entropy)",
+    ),
+    "alpha and beta": (
+        lambda: sparring.SCELoss(0, 0),
+        "alpha and beta are both 0: one of them must be above 0",
+    ),
     "margin": (lambda: sparring.ASLogitLoss(-2.0), "margin must be at least 0, got -2.0"),
     "reduction": (
         lambda: sparring.SoftmaxLoss(reduction="avg"),
@@ -214,7 +231,7 @@ def test_suggestions(typed: str, meant: str) -> None:
 
 
 def test_registry_makes_what_it_lists() -> None:
-    assert len(sparring.list_losses()) == 13
+    assert len(sparring.list_losses()) == 16
     for name in sparring.list_losses():
         assert sparring.make_loss(name).name == name
     instance = sparring.make_loss("as-softmax", delta=0.1, reduction="sum")

@@ -12,6 +12,7 @@ from sparring.lab.untrusted import SURROGATE, printable
 
 SIGNS = {"·": "|", "…": "...", "±": "+-", "×": "x", "→": "->", "≥": ">=", "≤": "<="}
 GREEK = {"δ": "delta", "ε": "epsilon", "κ": "kappa", "λ": "lambda", "τ": "tau"}
+GREEK |= {"α": "alpha", "β": "beta", "γ": "gamma"}
 STAND_INS = SIGNS | GREEK | dict.fromkeys("–—−", "-")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from sparring.lab.errors import UserError
 from sparring.losses.base import find_loss
 
-LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin")
+LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin", "q", "gamma", "alpha", "beta")
 AS_SPEED = "as-speed"  # AS-Softmax with adaptive accumulation: a method of the paper's tables
 
 

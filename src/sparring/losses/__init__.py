@@ -13,6 +13,9 @@ from sparring.losses.multilabel import MultilabelASSoftmaxLoss as MultilabelASSo
 from sparring.losses.multilabel import MultilabelSoftmaxLoss as MultilabelSoftmaxLoss
 from sparring.losses.multilabel import MultilabelSparseSoftmaxLoss as MultilabelSparseSoftmaxLoss
 from sparring.losses.multilabel import MultilabelTSoftmaxLoss as MultilabelTSoftmaxLoss
+from sparring.losses.robust.focal import FocalLoss as FocalLoss
+from sparring.losses.robust.gce import GCELoss as GCELoss
+from sparring.losses.robust.sce import SCELoss as SCELoss
 from sparring.losses.softmax import LabelSmoothingLoss as LabelSmoothingLoss
 from sparring.losses.softmax import SoftmaxLoss as SoftmaxLoss
 from sparring.losses.softmax import TSoftmaxLoss as TSoftmaxLoss

@@ -247,13 +247,17 @@ def check_range(name: str, value: float, low: float, high: float = float("inf"),
     return value
 
 
+def check_not_negative(name: str, value: float, *, note: str = "") -> float:
+    """A finite number of at least 0."""
+    if check_range(name, value, 0, note=note) == float("inf"):
+        raise ValueError(f"{name} must be finite, got inf{_remark(note)}")
+    return value
+
+
 def check_positive(name: str, value: float, *, note: str = "") -> float:
     """A finite number above 0."""
-    check_range(name, value, 0, note=note)
-    if value == 0:
+    if check_not_negative(name, value, note=note) == 0:
         raise ValueError(f"{name} must be above 0, got 0{_remark(note)}")
-    if value == float("inf"):
-        raise ValueError(f"{name} must be finite, got inf{_remark(note)}")
     return value
 
 

@@ -17,6 +17,7 @@ from sparring.losses.kernels import margin_softmax, margin_softmax_triton
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 
 RULES = [probability_rule(0.3), probability_rule(1.0), probability_rule(0.0), logit_rule(2.0), SOFTMAX_RULE]
+RULES += [rule._replace(concede=0.4) for rule in (RULES[0], SOFTMAX_RULE)]
 
 
 def chunks(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> None:

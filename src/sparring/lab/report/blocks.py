@@ -12,7 +12,7 @@ from sparring.lab.runs.summaries import LEAST_SEEDS, LEGEND, comparison
 from sparring.lab.table import Cell, Table, number, percent
 
 Facts = dict[str, Any]  # what build.collect returns for a task
-SYMBOLS = {"delta": "δ", "tau": "τ", "epsilon": "ε"}
+SYMBOLS = {"delta": "δ", "tau": "τ", "epsilon": "ε", "gamma": "γ", "alpha": "α", "beta": "β"}
 
 
 @dataclass

@@ -61,6 +61,10 @@ class Config:
     k: int | None = _loss(None, "number of classes that sparse-softmax keeps")
     scale: float | None = _loss(None, "s of am-softmax")
     margin: float | None = _loss(None, "m of am-softmax, margin of as-logit")
+    q: float | None = _loss(None, "q of gce")
+    gamma: float | None = _loss(None, "γ of focal")
+    alpha: float | None = _loss(None, "α of sce: factor of the cross entropy")
+    beta: float | None = _loss(None, "β of sce: factor of the reverse cross entropy")
 
     model: str = _model(
         "tiny",
@@ -266,7 +270,7 @@ class Config:
 SETTINGS = settings_of(Config)
 IDENTITY = [name for name, known in SETTINGS.items() if known.changes and name != "seed"]
 # Settings that came later: while they are not set, folders made before them keep their names.
-LATER = ("pooling", "image_size", "augment", "max_target_length", "beams")
+LATER = ("pooling", "image_size", "augment", "max_target_length", "beams", "q", "gamma", "alpha", "beta")
 # Settings that a contestant may have for itself.
 OWN = [
     name

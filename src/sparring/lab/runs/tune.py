@@ -22,6 +22,12 @@ GRIDS: dict[str, dict[str, Sequence[float]]] = {
     "label-smoothing": {"epsilon": (0.1, 0.2, 0.3)},
     "am-softmax": {"scale": (1.0, 5.0, 8.0, 10.0), "margin": (0.1, 0.3, 0.35)},
     "as-logit": {"margin": (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0)},  # Figure 5
+    "gce": {"q": (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)},
+    "focal": {"gamma": (0.5, 1.0, 2.0, 5.0)},  # Lin et al., Table 1
+    "sce": {
+        "alpha": (0.01, 0.1, 1.0, 6.0),
+        "beta": (0.1, 1.0),
+    },  # those of Wang et al., and 1
 }
 
 
