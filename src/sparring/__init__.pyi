@@ -45,6 +45,7 @@ from sparring.losses.diagnostics import margins as margins
 from sparring.losses.rows import RowLosses as RowLosses
 from sparring.training import AdaptiveAccumulation as AdaptiveAccumulation
 from sparring.training import DivergenceError as DivergenceError
+from sparring.training import MarginHistory as MarginHistory
 from sparring.training import RevisitSampler as RevisitSampler
 from sparring.training import Scorecard as Scorecard
 from sparring.training.loop import train as train

@@ -18,7 +18,7 @@ from sparring.backward.compact import compact
 from sparring.backward.costs import Costs
 from sparring.backward.stats import SkipStats
 from sparring.heads.linear import LinearLoss
-from sparring.losses.diagnostics import margins
+from sparring.losses.diagnostics import LabelMargins, label_margins, margins
 from sparring.losses.rows import RowLosses
 
 MODES = ("off", "micro", "rows", "two-pass", "auto")
@@ -30,6 +30,7 @@ class Counts(NamedTuple):
 
     n_valid: float
     n_won: float
+    n_conceded: float
     mass: float  # the divisor of the mean loss: valid rows, or the sum of their class weights
     loss: float
 
@@ -53,6 +54,12 @@ class ForwardResult(NamedTuple):
             )
         return active.view(self.n_samples, -1).any(1)
 
+    def won_samples(self) -> Tensor:
+        """(n_samples,) bool: samples without an active and without a conceded row."""
+        won = ~self.active_samples()
+        conceded = self.rows.conceded
+        return won if conceded is None else won & ~conceded.view(self.n_samples, -1).any(1)
+
     def margins(self, ignore_index: int = -100) -> Tensor:
         """(n_samples, rows of a sample) margins of the target's probability; NaN for ignored rows."""
         output = self.logits.detach()
@@ -62,12 +69,20 @@ class ForwardResult(NamedTuple):
             row_margins = self.head.margins(output, self.target)
         return row_margins.reshape(self.n_samples, -1)
 
+    def label_margins(self, ignore_index: int = -100) -> LabelMargins:
+        """`label_margins` of all rows, in the shape of the row losses."""
+        output = self.logits.detach()
+        if self.head is None:
+            return label_margins(output, self.target, ignore_index)
+        return self.head.label_margins(output, self.target)
+
     def counts(self) -> Counts:
         """Sums over the rows, with a single device synchronization."""
         rows = self.rows
         n_valid = rows.valid.sum()
         mass = n_valid if rows.weight is None else rows.weight.sum()
-        sums = (n_valid, rows.won.sum(), mass, rows.weighted().detach().sum())
+        n_conceded = torch.zeros_like(n_valid) if rows.conceded is None else rows.conceded.sum()
+        sums = (n_valid, rows.won.sum(), n_conceded, mass, rows.weighted().detach().sum())
         return Counts(*torch.stack([value.double() for value in sums]).tolist())
 
 

@@ -13,7 +13,7 @@ from sparring.losses.base import at_least_float32
 
 _INPUTS = "Tensor features, Tensor weight, Tensor? bias, Tensor target, Tensor? coefficient"
 _SPEC = (
-    "str loss, Tensor[] settings, int ignore_index, ScalarType dtype, str impl, int chunk_rows, bool[] needs"
+    "str loss, Tensor settings, int ignore_index, ScalarType dtype, str impl, int chunk_rows, bool[] needs"
 )
 _ROW_FUNCTIONS = {function.__name__: function for function in RULES}
 
@@ -21,22 +21,22 @@ _ROW_FUNCTIONS = {function.__name__: function for function in RULES}
 def spec_arguments(spec: HeadSpec, needs: NeedsGrad) -> tuple[Any, ...]:
     """The arguments of the schema `_SPEC`.
 
-    The settings of the loss are passed as tensors: torch.compile would recompile for every value of δ.
+    The settings of the loss are passed as a tensor: torch.compile would recompile for every value of δ.
     """
     zero = torch.zeros((), dtype=torch.float64, device="cpu")
-    settings = [zero + value for value in spec.settings.values()]
+    settings = torch.stack([zero + value for value in spec.settings.values()])
     loss = spec.row_function.__name__
     return loss, settings, spec.ignore_index, spec.dtype, spec.impl, spec.chunk_rows or 0, list(needs)
 
 
 def _spec(
-    loss: str, settings: list[Tensor], ignore_index: int, dtype: torch.dtype, impl: str, chunk_rows: int
+    loss: str, settings: Tensor, ignore_index: int, dtype: torch.dtype, impl: str, chunk_rows: int
 ) -> HeadSpec:
     """The inverse of `spec_arguments`."""
     row_function = _ROW_FUNCTIONS[loss]
     name, _ = RULES[row_function]
     names = [name, "concede"] if name else ["concede"]
-    numbers = {name: value.item() for name, value in zip(names, settings, strict=True)}
+    numbers = dict(zip(names, settings.tolist(), strict=True))
     return HeadSpec(row_function, numbers, ignore_index, dtype, impl, chunk_rows or None)
 
 
@@ -91,17 +91,15 @@ def _(
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.loss, settings = inputs[N_INPUTS : N_INPUTS + 2]
-    ctx.n_settings = len(settings)
-    ctx.save_for_backward(*inputs[:N_INPUTS], *settings, output[1], *output[3:])
+    ctx.save_for_backward(*inputs[:N_INPUTS], settings, output[1], *output[3:])
     ctx.numbers = inputs[N_INPUTS + 2 : -1]
 
 
 def _backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
     inputs = ctx.saved_tensors[:N_INPUTS]
-    settings = ctx.saved_tensors[N_INPUTS : N_INPUTS + ctx.n_settings]
-    active, *gradients = ctx.saved_tensors[N_INPUTS + ctx.n_settings :]
+    settings, active, *gradients = ctx.saved_tensors[N_INPUTS:]
     needs = list(ctx.needs_input_grad[:3])
-    spec = (ctx.loss, list(settings), *ctx.numbers, needs)
+    spec = (ctx.loss, settings, *ctx.numbers, needs)
     result = backward_operator(upstream, *inputs, active, gradients, *spec)
     needed = (gradient if need else None for gradient, need in zip(result, needs, strict=True))
     return *needed, *(None,) * (N_INPUTS - 3 + len(spec))

@@ -6,6 +6,7 @@ of the backward pass run over the remaining rows and classes only.
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction
 from sparring.losses.checks import check_count, check_linear_input
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
-from sparring.losses.diagnostics import margins
+from sparring.losses.diagnostics import LabelMargins, label_margins, margins
 from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
 
@@ -149,9 +150,8 @@ class LinearLoss(LossWrapper):
     @classmethod
     def on(cls, layer: nn.Linear, loss: Loss, **options: Any) -> "LinearLoss":
         """A head on an existing layer, such as the last one of a model; the layer keeps its parameters."""
-        head = LinearLoss(
-            layer.in_features, layer.out_features, bias=False, loss=loss, device="meta", **options
-        )
+        sizes = (layer.in_features, layer.out_features)
+        head = LinearLoss(*sizes, bias=False, loss=loss, device="meta", **options)
         head.linear = layer
         return head
 
@@ -175,14 +175,24 @@ class LinearLoss(LossWrapper):
     @torch.no_grad()
     def margins(self, input: Tensor, target: Tensor) -> Tensor:
         """`sparring.margins` of the logits, computed in chunks; in the shape of the row losses."""
+        chunks = [margins(*chunk, self.ignore_index) for chunk in self._chunks(input, target)]
+        return torch.cat(chunks).reshape(input.shape[:-1])
+
+    @torch.no_grad()
+    def label_margins(self, input: Tensor, target: Tensor) -> LabelMargins:
+        """`label_margins` of the logits, computed in chunks; in the shape of the row losses."""
+        chunks = [label_margins(*chunk, self.ignore_index) for chunk in self._chunks(input, target)]
+        return LabelMargins(*(torch.cat(x).reshape(input.shape[:-1]) for x in zip(*chunks, strict=True)))
+
+    def _chunks(self, input: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The logits and targets of some rows at a time."""
         features = input.reshape(-1, input.shape[-1])
         labels = target.reshape(len(features), -1) if self.multilabel else target.reshape(-1)
         size, _ = chunk_sizes(
             features.shape, self.linear.out_features, self.chunk_rows, on_cpu=features.is_cpu
         )
-        chunks = zip(features.split(size), labels.split(size), strict=True)
-        values = [margins(self.logits(chunk), labels, self.ignore_index) for chunk, labels in chunks]
-        return torch.cat(values).reshape(input.shape[:-1])
+        for chunk, chunk_labels in zip(features.split(size), labels.split(size), strict=True):
+            yield self.logits(chunk), chunk_labels
 
     @property
     def multilabel(self) -> bool:

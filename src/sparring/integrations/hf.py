@@ -56,7 +56,8 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     Override ``run_model`` for models whose logits or targets are elsewhere.
 
     Args:
-        loss, delta, delta_warmup, speed, skip, rest, accumulation, lam: See `SparringArguments`.
+        loss, delta, delta_warmup, concede, concede_warmup, speed, skip, rest, accumulation, lam: See
+            `SparringArguments`.
         shift: Whether targets are the next tokens; by default true for causal language models.
         args, keywords: Of the Trainer.
 
@@ -116,12 +117,16 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     def _eval_loss(
         self, logits: Any, labels: Tensor, num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
-        """The loss of an evaluation, with a fixed δ, so that evaluations can be compared."""
+        """The loss of an evaluation, with a fixed δ and all rows, so that evaluations can be compared."""
         objective = self.objective
         delta = getattr(objective, "delta", None)
-        if isinstance(delta, DeltaSchedule):
+        concedes = getattr(objective, "concede", None) is not None
+        if concedes or isinstance(delta, DeltaSchedule):
             objective = copy.deepcopy(objective)
-            objective.delta = ConstantDelta(delta.settled())
+            if concedes:
+                objective.concede = None
+            if isinstance(delta, DeltaSchedule):
+                objective.delta = ConstantDelta(delta.settled())
         input, target = align(logits_of(logits), labels, self.shift)
         return window_mean(objective, input, target, num_items_in_batch)
 

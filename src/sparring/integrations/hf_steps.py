@@ -90,16 +90,18 @@ class StepCounter(TrainerCallback):
         return every > 0 and state.global_step // every > (state.global_step - self.advance) // every
 
     def log_entry(self) -> dict[str, float]:
-        """The won share since the last log, the current accumulation and δ, and all samples so far."""
+        """The won and conceded shares since the last log, accumulation and δ, and all samples so far."""
         engine = self.trainer.engine
         assert engine is not None
         totals = engine.totals()
-        n_rows, n_won = (totals[name] - self.logged.get(name, 0.0) for name in ("n_rows", "n_won"))
+        new = {name: value - self.logged.get(name, 0.0) for name, value in totals.items()}
         self.logged = totals
         entry = {
-            "won_share": n_won / n_rows if n_rows else 0.0,
+            "won_share": new["n_won"] / new["n_rows"] if new["n_rows"] else 0.0,
             "accumulation": float(self.trainer.n_micro),
             "samples_forward": totals["n_forward"],
             "samples_backward": totals["n_backward"],
         }
+        if getattr(engine.loss, "concede", None) is not None:
+            entry["conceded_share"] = new["n_conceded"] / new["n_rows"] if new["n_rows"] else 0.0
         return entry if engine.delta is None else {**entry, "delta": engine.delta}

@@ -84,7 +84,8 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
     samples rest, return ``self.resting(dataset, batch_size)`` from ``train_dataloader``.
 
     Args:
-        loss, delta, delta_warmup, speed, skip, rest, accumulation, lam: As those of `SparringTrainer`.
+        loss, delta, delta_warmup, concede, concede_warmup, speed, skip, rest, accumulation, lam: As those of
+            `SparringTrainer`.
         max_grad_norm: Clips gradients, which Lightning does not do under manual optimization.
         args, keywords: Of the LightningModule.
 
@@ -165,7 +166,7 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             raise ValueError(
                 "to let samples rest, return self.resting(dataset, batch_size) from train_dataloader"
             )
-        if self.settings.delta_warmup:
+        if self.settings.delta_warmup or getattr(self.objective, "concede", None) is not None:
             self.settings.warm_up(self.objective, int(self.trainer.estimated_stepping_batches))
         parts = self._parts._replace(scorecard=None if loader is None else loader.scorecard)
         forward = self.logits_and_targets

@@ -13,7 +13,7 @@ from sparring.heads.parallel.collectives import Collectives
 from sparring.losses import Loss
 from sparring.losses.base import MultilabelLoss, reduce
 from sparring.training.accumulation import AdaptiveAccumulation
-from sparring.training.engine import current_delta, step_delta
+from sparring.training.engine import current_delta, step_schedules
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -130,7 +130,7 @@ class SparringCallback(Callback):
         n_all, n_won = (int(count) for count in self._collectives.sum_numbers(counts))
         won_share = n_won / n_all if n_all else 0.0
         n_steps = n_micro if self.accumulates else 1
-        step_delta(self._module_loss, n_steps, won_share)
+        step_schedules(self._module_loss, n_steps, won_share)
         _step_schedules(trainer, n_steps - 1)  # Lightning has taken the first step
         if self.accumulates:
             self._grow(trainer, n_all, n_won, position=0 if trainer.is_last_batch else batch_idx + 1)

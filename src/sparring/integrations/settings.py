@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from sparring.losses import Loss, make_loss
-from sparring.losses.delta import DEFAULT_DELTA, WarmupDelta
+from sparring.losses.delta import CONCEDE_WARMUP, DEFAULT_DELTA, WarmupDelta, with_warmup
 from sparring.training.presets import RunParts, check_loss, resolve_speed
 
 
@@ -28,6 +28,8 @@ class Settings:
     loss: str | None = _setting(None, "name of a loss; default: as-softmax, or its multi-label form")
     delta: float | None = _setting(None, f"δ of AS-Softmax (default {DEFAULT_DELTA})")
     delta_warmup: float = _setting(0.0, "share of the training in which δ is 1, plain softmax")
+    concede: float | None = _setting(None, "κ: give up samples whose strongest rival is ahead by more than κ")
+    concede_warmup: float = _setting(CONCEDE_WARMUP, "share of the training in which nothing is conceded")
     speed: str = _setting("skip", "off, skip (exact) or all (won samples rest, too)")
     skip: str | None = _setting(None, "off, micro, rows, two-pass or auto; overrides speed")
     rest: bool | None = _setting(None, "whether won samples rest; overrides speed")
@@ -49,7 +51,8 @@ class Settings:
         if loss is None:
             problem = getattr(getattr(model, "config", None), "problem_type", None)
             loss = "multilabel-as-softmax" if problem == "multi_label_classification" else "as-softmax"
-        loss = mean_loss(loss, **({} if self.delta is None else {"delta": self.delta}))
+        own = {"delta": self.delta, "concede": self.concede}
+        loss = mean_loss(loss, **{name: value for name, value in own.items() if value is not None})
         if self.delta_warmup and not hasattr(loss, "delta"):
             raise ValueError(f"delta_warmup={self.delta_warmup}, but {loss.name} has no δ")
         return resolve_speed(
@@ -65,9 +68,11 @@ class Settings:
         )
 
     def warm_up(self, loss: Any, total_steps: int) -> None:
-        """Add the warm-up to the δ of a loss, once the length of the training is known."""
+        """Add the warm-ups to the δ and the κ of a loss, once the length of the training is known."""
         if self.delta_warmup and not isinstance(loss.delta, WarmupDelta):
             loss.delta = WarmupDelta(loss.delta, total_steps=total_steps, share=self.delta_warmup)
+        if getattr(loss, "concede", None) is not None:
+            loss.concede = with_warmup(loss.concede, total_steps, self.concede_warmup)
 
 
 def mean_loss(loss: Loss | str, **settings: Any) -> Loss:

@@ -60,10 +60,10 @@ def check_concede(concede: float | DeltaSchedule | None) -> float | DeltaSchedul
 
 def concede_value(concede: float | DeltaSchedule | None) -> float:
     """Return the current κ: the value of a schedule, the number itself, or 1, which concedes nothing."""
+    concede = check_concede(concede)
     if isinstance(concede, DeltaSchedule):
         return concede.value
-    value = check_concede(concede)
-    return 1.0 if value is None else float(value)
+    return 1.0 if concede is None else concede
 
 
 class DeltaSchedule(nn.Module):
@@ -178,6 +178,15 @@ class WarmupConcede(WarmupDelta):
         share: float = CONCEDE_WARMUP,
     ) -> None:
         super().__init__(concede, total_steps=total_steps, share=share)
+
+
+def with_warmup(
+    concede: float | DeltaSchedule | None, total_steps: int, share: float = CONCEDE_WARMUP
+) -> float | DeltaSchedule | None:
+    """Return a κ with the warm-up of `WarmupConcede`. A schedule, and a κ that concedes nothing, stay."""
+    if concede is None or isinstance(concede, DeltaSchedule) or concede == 1:
+        return concede
+    return WarmupConcede(concede, total_steps=total_steps, share=share)
 
 
 class LinearDelta(DeltaSchedule):

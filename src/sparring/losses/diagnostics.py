@@ -4,6 +4,8 @@ The won share is part of what a loss returns: ``loss.rows(input, target).won_sha
 gradient. A target of the input's shape holds multi-label rows, any other target holds class indices.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,46 @@ from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, delta_value
 from sparring.losses.kernels.margin_softmax import margin_log_softmax
 from sparring.losses.kernels.rule import probability_rule
 from sparring.losses.multilabel import labels_within_margin
+
+
+class LabelMargins(NamedTuple):
+    """How far the label of each row is ahead, as logits. NaN margins: ignored rows, and rows without one."""
+
+    margin: Tensor  # logit of the target minus that of its strongest opponent
+    log_p: Tensor  # log-probability of the target
+    rival: Tensor  # the strongest opponent
+    label: Tensor  # the target; of a multi-label row, the positive label with the smallest logit
+
+
+@torch.no_grad()
+def label_margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> LabelMargins:
+    """Compute the margin of each label on logits, its probability, and its strongest opponent.
+
+    Shapes are those of `margins`.
+
+    >>> label_margins(torch.tensor([[2.0, 0.5, 1.0]]), torch.tensor([0])).rival
+    tensor([2])
+    """
+    logits, positive, negative = _members(input, target, ignore_index)
+    weakest = logits.masked_fill(~positive, torch.inf).min(-1)
+    strongest = logits.masked_fill(~negative, -torch.inf).max(-1)
+    margin = weakest.values - strongest.values
+    has_both = positive.any(-1) & negative.any(-1)
+    total = logits.masked_fill(~(positive | negative), -torch.inf).logsumexp(-1)
+    log_p = (weakest.values - total).masked_fill(~has_both, torch.nan)
+    return LabelMargins(margin.masked_fill(~has_both, torch.nan), log_p, strongest.indices, weakest.indices)
+
+
+def _members(input: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logits with classes last, in float32 at least, and the masks of targets and of opponents."""
+    if target.shape == input.shape and input.dim() > 0:
+        check_multilabel_input(input, target, ignore_index)
+        return in_float32(input), target == 1, target == 0
+    check_class_input(input, target, None, ignore_index)
+    logits = class_last(in_float32(input))  # (…, C)
+    safe, valid = valid_targets(target.long(), ignore_index)
+    positive = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, safe[..., None], valid[..., None])
+    return logits, positive, ~positive & valid[..., None]
 
 
 @torch.no_grad()
@@ -34,16 +76,8 @@ def margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
     >>> margins(p.log(), torch.tensor([0, 0]))
     tensor([ 0.2500, -0.0100])
     """
-    if target.shape == input.shape and input.dim() > 0:
-        check_multilabel_input(input, target, ignore_index)
-        positive, negative = target == 1, target == 0
-        p = torch.softmax(in_float32(input).masked_fill(~(positive | negative), -torch.inf), dim=-1)
-    else:
-        check_class_input(input, target, None, ignore_index)
-        p = torch.softmax(class_last(in_float32(input)), dim=-1)  # (…, C)
-        safe, valid = valid_targets(target.long(), ignore_index)
-        positive = torch.zeros_like(p, dtype=torch.bool).scatter(-1, safe[..., None], valid[..., None])
-        negative = ~positive & valid[..., None]
+    logits, positive, negative = _members(input, target, ignore_index)
+    p = torch.softmax(logits.masked_fill(~(positive | negative), -torch.inf), dim=-1)
     weakest = p.masked_fill(~positive, torch.inf).amin(-1)
     strongest = p.masked_fill(~negative, -torch.inf).amax(-1)
     margin = weakest - strongest

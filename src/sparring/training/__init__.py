@@ -6,6 +6,7 @@ Import the training loop, which needs Accelerate, by itself: ``from sparring.tra
 from sparring.backward import skipper as skip
 from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.divergence import DivergenceError
+from sparring.training.history import MarginHistory
 from sparring.training.sampler import Indexed, RevisitSampler
 from sparring.training.scorecard import CHECK, REST, TRAIN, Scorecard
 
@@ -17,6 +18,7 @@ __all__ = [
     "ConstantAccumulation",
     "DivergenceError",
     "Indexed",
+    "MarginHistory",
     "RevisitSampler",
     "Scorecard",
     "skip",

@@ -150,6 +150,11 @@ class ConstantAccumulation(AdaptiveAccumulation):
     def __init__(self, steps: int = 1) -> None:
         super().__init__(max_steps=check_count("steps", steps))
 
+    @classmethod
+    def of(cls, accumulation: AdaptiveAccumulation | int) -> AdaptiveAccumulation:
+        """An accumulation as it is, or a fixed one for a number of micro-batches."""
+        return cls(accumulation) if isinstance(accumulation, int) else accumulation
+
     def reset(self) -> None:
         super().reset()
         self.steps = self.max_steps

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from sparring.backward.skipper import ForwardResult, Skipper, has_batch_norm
 from sparring.heads.linear import LinearLoss
 from sparring.heads.parallel.collectives import Collectives
+from sparring.losses import Loss
 from sparring.losses.delta import DeltaSchedule, delta_value
 from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import Batch
+from sparring.training.history import MarginHistory
 from sparring.training.presets import RunParts
 from sparring.training.record import Record
-from sparring.training.replicas import sum_gradients
 from sparring.training.sampler import RestingLoader
 
 # of batches, their results, and the sums of losses and of row weights over all processes
@@ -58,6 +59,7 @@ class Engine:
     backward: Callable[[Tensor], Any] = Tensor.backward
     on_forward: OnForward | None = None  # called before the backward pass
     record: Record = field(default_factory=Record)
+    history: MarginHistory | None = None  # records every look at a sample; needs the loader
 
     def __post_init__(self) -> None:
         self.net = self.model  # forward is called with it: the model, or a wrapper of it
@@ -113,13 +115,15 @@ class Engine:
             self.train_on(self._take_lost())
         if self.scorecard is not None:
             self.scorecard.sync()
+        if self.history is not None:
+            self.history.sync(self._epoch)
 
     def train_on(self, batches: Sequence[Batch]) -> None:
         """Run forward passes, and backward passes where they are needed. All processes call it together."""
         steps = [self.skipper.forward(self._compute, batch, Batch.select) for batch in batches]
         counts = [step.full.counts() for step in steps]
-        totals = [sum(column) for column in zip(*counts, strict=True)] or [0.0] * 4
-        n_valid, n_won, mass, loss = self.collectives.sum_numbers(totals)
+        totals = [sum(column) for column in zip(*counts, strict=True)] or [0.0] * 5
+        n_valid, n_won, _, mass, loss = self.collectives.sum_numbers(totals)
         if self.on_forward is not None:
             self.on_forward(batches, [step.full for step in steps], loss, mass)
         scale = self.accumulation.add(n_all=int(n_valid), n_masked=int(n_won), mass=mass)
@@ -149,6 +153,13 @@ class Engine:
     def _note(self, batch: Batch, result: ForwardResult) -> None:
         if self.scorecard is not None:
             self.scorecard.note(batch.indices, result, self.delta or 0.0, self.loss.ignore_index)
+        if self.history is not None:
+            self.history.note(self._epoch, batch.indices, result, self.loss.ignore_index)
+
+    @property
+    def _epoch(self) -> int:
+        assert self.loader is not None, "a history needs the loader, which knows samples and epochs"
+        return self.loader.sampler.epoch
 
     @property
     def _batch_size(self) -> int:
@@ -176,7 +187,7 @@ class Engine:
         n_micro = accumulation.n_micro
         if accumulation.n_all:
             self.won_share = accumulation.n_masked / accumulation.n_all
-        sum_gradients(self.model.parameters(), self.collectives)
+        self.collectives.sum_gradients(self.model.parameters())
         accumulation.close(self.model.parameters())
         if self._has_batch_norm:
             self.collectives.broadcast(self.model.buffers())
@@ -186,12 +197,12 @@ class Engine:
         return WindowResult(loss / (mass or 1), *samples, self.won_share, n_micro)
 
     def follow(self, n_steps: int) -> None:
-        """Advance δ by planned batches, as a learning-rate schedule is advanced."""
-        step_delta(self.loss, n_steps, self.won_share)
+        """Advance δ and κ by planned batches, as a learning-rate schedule is advanced."""
+        step_schedules(self.loss, n_steps, self.won_share)
 
     def totals(self) -> dict[str, float]:
         """Counts over all processes since the run began."""
-        names = ("n_forward", "n_backward", "n_rows", "n_won")
+        names = ("n_forward", "n_backward", "n_rows", "n_won", "n_conceded")
         return dict(
             zip(
                 names, self.collectives.sum_numbers([self.record.totals[name] for name in names]), strict=True
@@ -202,7 +213,8 @@ class Engine:
 
     def _parts(self) -> dict[str, Any]:
         parts = {"loss": self.loss, "accumulation": self.accumulation, "record": self.record}
-        return parts if self.scorecard is None else {**parts, "scorecard": self.scorecard}
+        others = {"scorecard": self.scorecard, "history": self.history}
+        return parts | {name: part for name, part in others.items() if part is not None}
 
     def state_dict(self) -> dict[str, Any]:
         """The state of this process."""
@@ -224,9 +236,9 @@ def current_delta(loss: nn.Module) -> float | None:
     return None if delta is None else delta_value(delta)
 
 
-def step_delta(loss: nn.Module, n_steps: int, won_share: float) -> None:
-    """Advance the δ schedule of a loss, if it has one."""
-    delta = getattr(loss, "delta", None)
-    if isinstance(delta, DeltaSchedule):
-        for _ in range(n_steps):
-            delta.step(won_share)
+def step_schedules(loss: Loss | LinearLoss, n_steps: int, won_share: float) -> None:
+    """Advance the schedules of δ and κ, if the loss has some."""
+    for schedule in loss.settings().values():
+        if isinstance(schedule, DeltaSchedule):
+            for _ in range(n_steps):
+                schedule.step(won_share)

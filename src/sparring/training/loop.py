@@ -21,12 +21,11 @@ from sparring.heads.linear import LinearLoss
 from sparring.heads.parallel.collectives import Collectives
 from sparring.losses import Loss
 from sparring.losses.checks import check_count
-from sparring.training import batches
+from sparring.training import batches, presets
 from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.divergence import DivergenceMonitor
-from sparring.training.presets import Schedule, adamw, find_schedule, resolve_speed
+from sparring.training.history import MarginHistory
 from sparring.training.record import Record, check_metrics
-from sparring.training.replicas import check_accelerator
 from sparring.training.sampler import Indexed, RestingLoader
 from sparring.training.scorecard import Scorecard
 
@@ -58,9 +57,8 @@ def train(model: nn.Module, loss: Loss | LinearLoss | str, data: Any, **settings
 class Loop:
     """The settings of a run.
 
-    Steps are counted in *planned batches*: those of an epoch in which no sample rests, each counted once
-    whatever the accumulation. A run has ``total_steps`` of them, so learning rate and δ end where they
-    should.
+    Steps are counted in *planned batches*: those of an epoch in which no sample rests, whatever the
+    accumulation. A run has ``total_steps`` of them, so learning rate and δ end where they should.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -80,11 +78,14 @@ class Loop:
     epochs: int = 3
     optimizer: Optimizer | None = None  # None: AdamW with lr
     lr: float = 5e-5
-    schedule: Schedule | str = "linear"  # or cosine, constant
+    schedule: presets.Schedule | str = "linear"  # or cosine, constant
     accumulation: AdaptiveAccumulation | int = 1  # an int is a fixed number of batches for each step
     speed: str = "skip"  # a preset: off, skip or all
     skip: str | None = None  # mode of the Skipper: off, micro, rows, two-pass or auto; None: as speed says
     scorecard: Scorecard | bool | None = None  # lets samples rest; True: with defaults; None: as speed says
+    history: MarginHistory | bool | None = (
+        None  # records the margin of every sample in every epoch, to rank labels
+    )
     lengths: Sequence[int] | None = None  # of the samples, to batch those of similar length
     forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = batches.forward
     collate: Callable[[list[Any]], Any] | None = None
@@ -114,10 +115,7 @@ class Loop:
         if self.resume not in (True, False, resume.ANYWAY):
             raise ValueError(f'resume must be True, False or "{resume.ANYWAY}", got {self.resume!r}')
         n_samples = len(Indexed(self.data))
-        accumulation = self.accumulation
-        if isinstance(accumulation, int):
-            accumulation = ConstantAccumulation(accumulation)
-        self.parts = resolve_speed(
+        self.parts = presets.resolve_speed(
             self.model,
             n_samples,
             loss=self.loss,
@@ -125,34 +123,38 @@ class Loop:
             skip=self.skip,
             rest=Scorecard(n_samples) if self.scorecard is True else self.scorecard,
             check=False if self.scorecard is False else None,
-            accumulation=accumulation,
+            accumulation=ConstantAccumulation.of(self.accumulation),
         )
-        self.objective, self.skip, self.scorecard, _ = self.parts
-        self.make_schedule = find_schedule(self.schedule)
+        self.make_schedule = presets.find_schedule(self.schedule)
         self.accelerator = self.accelerator or Accelerator()
-        check_accelerator(self.accelerator)
+        presets.check_accelerator(self.accelerator)
         self.device = self.accelerator.device
         self.collectives = Collectives(device=self.device)
         card = self.parts.scorecard or Scorecard(n_samples, max_rest=0)
-        loading = {"num_workers": self.workers}
-        self.loader = RestingLoader(
-            self.data, card, self.batch_size, self.collate, self.lengths, seed=self.seed, loading=loading
-        )
+        order: dict[str, Any] = {
+            "lengths": self.lengths,
+            "seed": self.seed,
+            "loading": {"num_workers": self.workers},
+        }
+        self.loader = RestingLoader(self.data, card, self.batch_size, self.collate, **order)
         self.sampler = self.loader.sampler
         self.total_steps = self.epochs * self.sampler.n_planned
+        self.parts = self.parts._replace(loss=presets.with_concede_warmup(self.parts.loss, self.total_steps))
+        self.objective, self.skip, self.scorecard, _ = self.parts
+        self.history = self.margins = MarginHistory.of(self.history, n_samples)
         self.record = Record()
         self.monitor = DivergenceMonitor(self, self.on_divergence)
         self.stopping = False
 
     def stop(self) -> None:
-        """Save and raise KeyboardInterrupt at the end of the window. For signal handlers, on one process."""
+        """Save and raise KeyboardInterrupt after the window. For signal handlers, on one process."""
         self.stopping = True
 
     def run(self) -> Record:
         """Run from the beginning, or from the checkpoint in ``folder``."""
         self._prepare()
-        visible = self.progress if self.progress is not None else sys.stderr.isatty()
-        self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=not visible, desc="training")
+        hidden = not (sys.stderr.isatty() if self.progress is None else self.progress)
+        self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=hidden, desc="training")
         try:
             while not self.record.done:
                 self._run_epoch()
@@ -178,9 +180,10 @@ class Loop:
             backward=self.accelerator.backward,
             on_forward=self.monitor.check_batch,
             record=self.record,
+            history=self.margins,
         )
         self.engine.net = self.net
-        optimizer = self.optimizer or adamw(self.model, self.lr)
+        optimizer = self.optimizer or presets.adamw(self.model, self.lr)
         self.lr_schedule = self.make_schedule(optimizer, self.total_steps)
         self.prepared_optimizer = self.accelerator.prepare_optimizer(optimizer)
         self.prepared_optimizer.zero_grad()
@@ -274,13 +277,10 @@ class Loop:
         self.monitor.settle()
         self.collectives.broadcast(self.model.buffers())
         self.model.eval()
-        metrics = self.collectives.broadcast_object(check_metrics(self.evaluate(self.net)))
+        evaluation = check_metrics(self.evaluate(self.net), self.metric)
+        metrics, name = self.collectives.broadcast_object(evaluation)
         self.model.train()
-        name = self.metric or next(iter(metrics))
-        if name not in metrics:
-            raise ValueError(f'evaluate returned {", ".join(metrics)}, but metric is "{name}"')
-        seconds = self.record.totals["seconds"]
-        entry = {"step": self.n_done, "epoch": self.sampler.epoch, "seconds": seconds, **metrics}
+        entry = {"step": self.n_done, "epoch": self.sampler.epoch, **self.record.clock(), **metrics}
         value = metrics[name] if self.greater_is_better else -metrics[name]
         if self.record.add_evaluation(entry, value) and self.load_best:
             state = self.model.state_dict()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.optim import AdamW, Optimizer
@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from sparring.backward.skipper import has_batch_norm
 from sparring.heads.linear import LinearLoss
 from sparring.losses import Loss, MultilabelASSoftmaxLoss, list_losses, make_loss
-from sparring.losses.delta import AdaptiveDelta, DeltaSchedule
+from sparring.losses.delta import AdaptiveDelta, DeltaSchedule, with_warmup
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.scorecard import Scorecard
 
@@ -131,18 +131,39 @@ def _with_adaptive_delta(loss: Loss | LinearLoss) -> Loss | LinearLoss:
 
     A schedule of the user's stays. So does the δ of multi-label losses: a smaller one costs them accuracy.
     """
-    if isinstance(loss, LinearLoss):
-        adapted = _with_adaptive_delta(loss.loss)
-        if adapted is loss.loss:
-            return loss
-        assert isinstance(adapted, Loss)
-        return LinearLoss.on(loss.linear, adapted, impl=loss.impl, chunk_rows=loss.chunk_rows)
     delta = getattr(loss, "delta", None)
-    if delta is None or isinstance(delta, DeltaSchedule) or isinstance(loss, MultilabelASSoftmaxLoss):
+    inner = loss.loss if isinstance(loss, LinearLoss) else loss
+    if delta is None or isinstance(delta, DeltaSchedule) or isinstance(inner, MultilabelASSoftmaxLoss):
         return loss
-    adapted = copy.deepcopy(loss)
-    adapted.delta = AdaptiveDelta.below(delta)
-    return adapted
+    return _with_settings(loss, delta=AdaptiveDelta.below(delta))
+
+
+def with_concede_warmup(loss: Loss | LinearLoss, total_steps: int) -> Loss | LinearLoss:
+    """A copy of the loss whose κ has a warm-up; the loss itself where it has a schedule, or no κ."""
+    concede = getattr(loss, "concede", None)
+    warmed = with_warmup(concede, total_steps)
+    return loss if warmed is concede else _with_settings(loss, concede=warmed)
+
+
+def _with_settings(loss: Loss | LinearLoss, **settings: Any) -> Loss | LinearLoss:
+    """A copy of the loss with other settings; a head keeps its layer."""
+    changed = copy.deepcopy(loss.loss if isinstance(loss, LinearLoss) else loss)
+    for name, value in settings.items():
+        setattr(changed, name, value)
+    if isinstance(loss, LinearLoss):
+        return LinearLoss.on(loss.linear, changed, impl=loss.impl, chunk_rows=loss.chunk_rows)
+    return changed
+
+
+def check_accelerator(accelerator: Any) -> None:
+    """Raise ValueError for an Accelerator that accumulates or shards the model."""
+    if accelerator.gradient_accumulation_steps != 1:
+        raise ValueError(
+            "leave the Accelerator's gradient_accumulation_steps at 1; the loop has accumulation= for that"
+        )
+    wrapper = accelerator.distributed_type.value
+    if wrapper in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
+        raise ValueError(f"the loop keeps a whole model on every process, which {wrapper} does not; use DDP")
 
 
 # ------------------------------------------------------------ optimizer and learning rate

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from sparring.backward.skipper import Counts
 
-SHARED = ("n_forward", "n_backward", "n_rows", "n_won", "mass", "loss")  # to be summed over processes
+SHARED = (
+    "n_forward",
+    "n_backward",
+    "n_rows",
+    "n_won",
+    "n_conceded",
+    "mass",
+    "loss",
+)  # to be summed over processes
 COUNTS = (*SHARED, "n_updates", "seconds", "cpu_seconds")
 
 
@@ -25,8 +33,8 @@ class Record:
     """The counts of a run.
 
     ``totals`` and each epoch count samples with a forward pass (twice where they were scored first),
-    samples with a backward pass, updates, rows, won rows, and the seconds of training by the clock and on
-    the processor, without evaluation and saving.
+    samples with a backward pass, updates, rows, won and conceded rows, and the seconds of training by the
+    clock and on the processor, without evaluation and saving.
     """
 
     epochs: list[dict[str, Any]] = field(default_factory=list)
@@ -50,7 +58,8 @@ class Record:
                 table[name] += value
 
     def add_batch(self, counts: Counts, n_forward: int, n_backward: int) -> None:
-        self.add(n_rows=counts.n_valid, n_won=counts.n_won, mass=counts.mass, loss=counts.loss)
+        self.add(n_rows=counts.n_valid, n_won=counts.n_won, n_conceded=counts.n_conceded)
+        self.add(mass=counts.mass, loss=counts.loss)
         self.add(n_forward=n_forward, n_backward=n_backward)
 
     def start_clock(self) -> None:
@@ -63,6 +72,10 @@ class Record:
         self.start_clock()
         self.add(seconds=self._clock[0] - seconds, cpu_seconds=self._clock[1] - cpu_seconds)
 
+    def clock(self) -> dict[str, float]:
+        """The seconds of training so far."""
+        return {"seconds": self.totals["seconds"]}
+
     def close_window(self, n_updates: int = 1) -> dict[str, float]:
         """Return the counts since the last window. ``n_updates`` is 0 for a window without an update."""
         self.add(n_updates=n_updates)
@@ -74,7 +87,9 @@ class Record:
         for name, value in zip(SHARED, total([self.current[name] for name in SHARED]), strict=True):
             self.totals[name] += value - self.current[name]
             self.current[name] = value
-        entry = {**self.current, **facts, "won_share": self.current["n_won"] / max(self.current["n_rows"], 1)}
+        entry = {**self.current, **facts}
+        for name in ("won", "conceded"):
+            entry[f"{name}_share"] = self.current[f"n_{name}"] / max(self.current["n_rows"], 1)
         entry["loss"] = self.current["loss"] / (self.current["mass"] or 1)
         self.epochs.append(entry)
         return entry
@@ -100,12 +115,15 @@ class Record:
             setattr(self, name, value)
 
 
-def check_metrics(metrics: Any) -> dict[str, float]:
-    """The metrics that an evaluation returned: a number, or numbers by name."""
+def check_metrics(metrics: Any, name: str | None = None) -> tuple[dict[str, float], str]:
+    """The metrics that an evaluation returned, and the one called ``name``; by default the first."""
     if isinstance(metrics, (int, float, Tensor)):
-        return {"metric": float(metrics)}
+        metrics = {"metric": metrics}
     if not isinstance(metrics, dict) or not metrics:
         raise TypeError(
             f'evaluate must return a number, or numbers by name such as {{"accuracy": 0.9}}; got {metrics!r}'
         )
-    return {name: float(value) for name, value in metrics.items()}
+    name = name or next(iter(metrics))
+    if name not in metrics:
+        raise ValueError(f'evaluate returned {", ".join(metrics)}, but metric is "{name}"')
+    return {key: float(value) for key, value in metrics.items()}, name

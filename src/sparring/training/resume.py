@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparring.files import CheckpointWarning
 from sparring.training import checkpoint
-from sparring.training.engine import step_delta
+from sparring.training.engine import step_schedules
 from sparring.training.identity import UNCHANGEABLE, differences, identity
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _restore(loop: Loop, state: dict[str, Any], changed: Mapping[str, str]) -> N
     replaced = {"loss", "accumulation"} & changed.keys()
     loop.engine.load_state_dict({name: engine_state[name] for name in engine_state if name not in replaced})
     if "loss" in changed:
-        step_delta(loop.objective, loop.n_done, loop.engine.won_share)
+        step_schedules(loop.objective, loop.n_done, loop.engine.won_share)
     loop.loader.load_state_dict(process_state["loader"])
     checkpoint.set_random_state(process_state["random"])
     if "epochs" in changed:

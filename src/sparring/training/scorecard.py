@@ -112,7 +112,7 @@ class Scorecard:
         """Note the results of a forward pass. The margin of a sample is the smallest of its valid rows."""
         smallest = result.margins(ignore_index).nan_to_num(torch.inf).amin(1)
         margin = smallest.masked_fill(smallest.isinf(), torch.nan)
-        self.update(index, ~result.active_samples(), margin, delta)
+        self.update(index, result.won_samples(), margin, delta)
 
     def weigh(self, index: Tensor, rows: RowLosses) -> RowLosses:
         """Weigh the losses of these samples. Subclasses that leave samples out can compensate for it here."""

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 T = TypeVar("T")
 
@@ -145,3 +145,24 @@ class Collectives:
 
     def _first_rank(self) -> int:
         return 0 if self.group is None else dist.get_global_rank(self.group, 0)
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Sum gradients. One that is None on some processes is zero there; one that all lack stays None."""
+        if self.size == 1:
+            return
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        if any(parameter.grad is not None and parameter.grad.is_sparse for parameter in trained):
+            raise ValueError(
+                "sparse gradients cannot be summed over processes; use nn.Embedding(sparse=False)"
+            )
+        has_grad = [parameter.grad is not None for parameter in trained]
+        present = self.max(torch.tensor(has_grad, dtype=torch.int32, device=self.device))
+        by_dtype: dict[torch.dtype, list[nn.Parameter]] = {}
+        for parameter, is_present in zip(trained, present.tolist(), strict=True):
+            if is_present:
+                by_dtype.setdefault(parameter.dtype, []).append(parameter)
+        for group in by_dtype.values():
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in group]
+            flat = self.sum(torch.cat([grad.flatten() for grad in grads]))
+            for parameter, grad in zip(group, flat.split([p.numel() for p in group]), strict=True):
+                parameter.grad = grad.view_as(parameter)

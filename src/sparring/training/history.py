@@ -1,0 +1,202 @@
+"""The history of every sample: its margin in each epoch, and whether it was won or conceded.
+
+Samples with a wrong label are learned late or never, so their margins stay low while those of others rise.
+`MarginHistory.scores` ranks the samples by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sparring.backward.skipper import ForwardResult
+from sparring.losses.checks import check_count
+
+UNSEEN = 0
+ACTIVE = 1
+WON = 2
+CONCEDED = 3
+DEFAULT_SCORE = "margin"
+
+
+class MarginHistory:
+    """Records one look at each sample in each epoch: 13 bytes a sample and epoch.
+
+    Where a sample has several rows (tokens), the row with the smallest margin counts. Where it rests, the
+    epoch has no look at it.
+
+    Args:
+        n_samples: Size of the data set.
+
+    Attributes:
+        margin: (epochs, n_samples) logit of the target minus the largest other logit; NaN without a look.
+            For multi-label samples, the smallest of a positive label minus the largest of a negative one.
+        log_p: (epochs, n_samples) log-probability of the target, or of that positive label.
+        rival: (epochs, n_samples) the class of the largest other logit; -1 without a look.
+        place: (epochs, n_samples) the row within the sample (tokens), or the positive label (multi-label).
+        state: (epochs, n_samples) UNSEEN, ACTIVE, WON or CONCEDED.
+
+    Example:
+        >>> from sparring.losses.softmax import SoftmaxLoss
+        >>> history = MarginHistory(2)
+        >>> logits, target = torch.tensor([[3.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 1])
+        >>> for epoch in range(3):
+        ...     rows = SoftmaxLoss(concede=0.5).rows(logits, target)
+        ...     history.note(epoch, torch.arange(2), ForwardResult(logits, target, rows, 2))
+        >>> history.rank().tolist(), history.proposed().tolist(), history.scores("conceded").tolist()
+        ([1, 0], [1, 0], [0.0, 1.0])
+    """
+
+    _tensors = ("margin", "log_p", "rival", "place", "state")
+
+    def __init__(self, n_samples: int) -> None:
+        self.n_samples = check_count("n_samples", n_samples)
+        self.margin = torch.zeros(0, n_samples, dtype=torch.float16)
+        self.log_p = torch.zeros(0, n_samples, dtype=torch.float16)
+        self.rival = torch.zeros(0, n_samples, dtype=torch.int32)
+        self.place = torch.zeros(0, n_samples, dtype=torch.int32)
+        self.state = torch.zeros(0, n_samples, dtype=torch.uint8)
+
+    @classmethod
+    def of(cls, history: MarginHistory | bool | None, n_samples: int) -> MarginHistory | None:
+        """A history for a data set: the user's own, a new one for True, or none."""
+        if not isinstance(history, MarginHistory):
+            return cls(n_samples) if history else None
+        if history.n_samples != n_samples:
+            raise ValueError(f"the history is for {history.n_samples} samples, the data set has {n_samples}")
+        return history
+
+    @property
+    def n_epochs(self) -> int:
+        return len(self.state)
+
+    def note(self, epoch: int, indices: Tensor, result: ForwardResult, ignore_index: int = -100) -> None:
+        """Note the results of a forward pass; a second look in the same epoch replaces the first.
+
+        Args:
+            epoch: The epoch, from 0.
+            indices: (N,) indices of the samples in the data set.
+            result: Their logits, targets and row losses.
+            ignore_index: The target of rows that are left out.
+        """
+        self._extend(epoch + 1)
+        looks = result.label_margins(ignore_index)
+        margin = looks.margin.reshape(result.n_samples, -1)
+        worst = margin.nan_to_num(torch.inf, torch.inf, -torch.inf).argmin(1, keepdim=True)
+        margin, log_p, rival, label = (
+            tensor.reshape(result.n_samples, -1).gather(1, worst).squeeze(1) for tensor in looks
+        )
+        place = worst.squeeze(1) if looks.margin.shape == result.target.shape else label
+        active = result.active_samples()
+        state = torch.where(active, ACTIVE, WON)
+        if result.rows.conceded is not None:
+            conceded = result.rows.conceded.view(result.n_samples, -1).any(1)
+            state = torch.where(conceded, CONCEDED, state)
+        known = ~margin.isnan()
+        indices = indices.cpu()
+        values = (margin, log_p, torch.where(known, rival, -1), place, torch.where(known, state, UNSEEN))
+        for name, value in zip(self._tensors, values, strict=True):
+            table: Tensor = getattr(self, name)
+            table[epoch, indices] = value.to(table.dtype).cpu()
+
+    def _extend(self, n_epochs: int) -> None:
+        n_new = n_epochs - self.n_epochs
+        if n_new <= 0:
+            return
+        for name, empty in zip(self._tensors, (torch.nan, torch.nan, -1, -1, UNSEEN), strict=True):
+            table: Tensor = getattr(self, name)
+            setattr(self, name, torch.cat([table, table.new_full((n_new, self.n_samples), empty)]))
+
+    # ------------------------------------------------------------ which labels are wrong
+
+    def scores(self, score: str = DEFAULT_SCORE) -> Tensor:
+        """(n_samples,) how suspicious each label is; NaN for samples without a look.
+
+        Args:
+            score: "margin": minus the mean margin of probabilities. "aum": minus the mean margin of logits
+                (Pleiss et al. 2020). "loss": the mean cross entropy. "conceded": the share of looks at which
+                it was conceded. "forgetting": how often it was right and then wrong again, and the number of
+                looks for a sample that was never right (Toneva et al. 2019).
+
+        Raises:
+            ValueError: For an unknown score.
+        """
+        if score not in SCORES:
+            raise ValueError(f"score must be one of {', '.join(SCORES)}; got {score!r}")
+        return SCORES[score](self)
+
+    def rank(self, score: str = DEFAULT_SCORE) -> Tensor:
+        """Indices of the samples, the most suspicious label first."""
+        return self.scores(score).nan_to_num(-torch.inf).argsort(descending=True, stable=True)
+
+    def proposed(self) -> Tensor:
+        """(n_samples,) the class that was the strongest rival most often; -1 for samples without a look."""
+        return (
+            self.rival.mode(0).values.long() if self.n_epochs else self.rival.new_full((self.n_samples,), -1)
+        )
+
+    # ------------------------------------------------------------ state
+
+    def sync(self, epoch: int) -> None:
+        """Exchange the looks of an epoch between processes. A collective call for the end of an epoch."""
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return
+        self._extend(epoch + 1)
+        parts: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(parts, {name: getattr(self, name)[epoch] for name in self._tensors})
+        for part in reversed(parts):  # where several processes saw a sample, the lowest rank counts
+            seen = part["state"] != UNSEEN
+            for name in self._tensors:
+                getattr(self, name)[epoch, seen] = part[name][seen]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name).clone() for name in self._tensors}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["state"].shape[1] != self.n_samples:
+            raise ValueError(
+                f"{self.n_samples} samples, but {state['state'].shape[1]} in the saved history: other data"
+            )
+        for name in self._tensors:
+            setattr(self, name, state[name].clone())
+
+    def __repr__(self) -> str:
+        return f"MarginHistory({self.n_samples}): {self.n_epochs} epochs"
+
+
+def _probability_margin(history: MarginHistory) -> Tensor:
+    log_p, margin = history.log_p.float(), history.margin.float()
+    return -(log_p.exp() - (log_p - margin).exp()).nanmean(0)
+
+
+def _conceded(history: MarginHistory) -> Tensor:
+    return (history.state == CONCEDED).sum(0) / (history.state != UNSEEN).sum(0)
+
+
+def _forgetting(history: MarginHistory) -> Tensor:
+    events = torch.zeros(history.n_samples)
+    n_looks = torch.zeros(history.n_samples)
+    was_right = torch.zeros(history.n_samples, dtype=torch.bool)
+    ever_right = was_right.clone()
+    for margin in history.margin:
+        right = margin > 0
+        seen = ~margin.isnan()
+        events += seen & was_right & ~right
+        was_right = torch.where(seen, right, was_right)
+        ever_right |= right
+        n_looks += seen
+    events = torch.where(ever_right, events, n_looks)
+    return events.masked_fill(n_looks == 0, torch.nan)
+
+
+SCORES: dict[str, Callable[[MarginHistory], Tensor]] = {
+    "margin": _probability_margin,
+    "aum": lambda history: -history.margin.float().nanmean(0),
+    "loss": lambda history: -history.log_p.float().nanmean(0),
+    "conceded": _conceded,
+    "forgetting": _forgetting,
+}
