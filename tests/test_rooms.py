@@ -25,10 +25,11 @@ ROOMS = (
         "lab.models",
         "lab.kinds",
         "lab.task",
+        "lab.suspects",
         "lab.readers",
         "lab.datasets",
     ),
-    *("lab.runs", "lab.report", "lab.paper", "cli"),
+    *("lab.runs", "lab.cleaning", "lab.report", "lab.paper", "cli"),
 )
 ALIASES = ("delta", "parallel", "skip")  # other names of a room: for users, not for the package itself
 MAX_LINES = 300

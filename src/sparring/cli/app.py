@@ -25,6 +25,7 @@ COMMANDS = {  # each is a module of this package
     "tune": "choose a loss's setting on dev, never on test",
     "paper": "reproduce a table or figure of the papers, with the published numbers beside it",
     "predict": "label texts, or generate new ones, with the best model of a finished run",
+    "suspects": "list the training samples whose labels look wrong, and write a cleaned file",
     "report": "draw the results of runs on one page, which needs no network",
 }
 LAB = "accelerate pycountry pydantic rich scipy seqeval sklearn tokenizers tomli transformers"
@@ -36,6 +37,7 @@ EXAMPLES = """examples:
   sparring compare languages --losses softmax,as-softmax --seeds 3
   sparring tune sst5 --loss as-softmax --model minilm --layers 2
   sparring predict runs/languages "Königreich Bayern"
+  sparring suspects runs/reviews --drop clean.csv             wrong labels, by a finished run
   sparring report runs/languages -o report.html               everything on one page
   sparring paper table2 --tasks languages --jobs 2            a table of the papers, our numbers beside theirs
 """

@@ -7,7 +7,10 @@ from typing import Any
 from sparring.lab.errors import UserError
 from sparring.losses.base import find_loss
 
-LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin", "q", "gamma", "alpha", "beta")
+LOSS_SETTINGS = (
+    "delta", "warmup", "tau", "epsilon", "k", "scale", "margin", "q", "gamma", "alpha", "beta",
+    "concede", "concede_warmup",
+)  # fmt: skip
 AS_SPEED = "as-speed"  # AS-Softmax with adaptive accumulation: a method of the paper's tables
 
 
@@ -19,7 +22,11 @@ def loss_settings(loss: str) -> dict[str, Any]:
         raise UserError(str(error)) from None
     parameters = inspect.signature(cls).parameters
     takes = {name: parameter.default for name, parameter in parameters.items() if name in LOSS_SETTINGS}
-    return {**takes, "warmup": 0.0} if "delta" in takes else takes
+    if "delta" in takes:
+        takes["warmup"] = 0.0
+    if "concede" in takes:
+        takes["concede_warmup"] = None
+    return takes
 
 
 def check_taken(loss: str, names: Iterable[str]) -> None:

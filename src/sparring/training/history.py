@@ -7,13 +7,16 @@ Samples with a wrong label are learned late or never, so their margins stay low 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from sparring.backward.skipper import ForwardResult
+from sparring.files import atomic_write
 from sparring.losses.checks import check_count
 
 UNSEEN = 0
@@ -139,7 +142,42 @@ class MarginHistory:
             self.rival.mode(0).values.long() if self.n_epochs else self.rival.new_full((self.n_samples,), -1)
         )
 
+    def last_doubt(self) -> tuple[Tensor, Tensor]:
+        """(n_samples,) the place and the strongest rival at the last look at each sample; -1 without one."""
+        seen = self.state != UNSEEN
+        last = (seen.int() * torch.arange(1, self.n_epochs + 1)[:, None]).argmax(0, keepdim=True)
+        return self.place.gather(0, last).squeeze(0), self.rival.gather(0, last).squeeze(0)
+
     # ------------------------------------------------------------ state
+
+    def save(self, path: Path) -> None:
+        """Write an .npz file, beside it first and then renamed."""
+        import numpy as np
+
+        with atomic_write(path) as part, part.open("wb") as file:
+            np.savez_compressed(file, **{name: getattr(self, name).numpy() for name in self._tensors})
+
+    @classmethod
+    def load(cls, path: Path) -> MarginHistory:
+        """Read what `save` wrote. Nothing in the file is executed.
+
+        Raises:
+            ValueError: The file is damaged or holds something else.
+        """
+        import numpy as np
+
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                tensors = {name: torch.from_numpy(arrays[name]) for name in cls._tensors}
+        except (OSError, KeyError, TypeError, ValueError, EOFError, BadZipFile) as error:
+            raise ValueError(f"{path}: cannot be read as a history of margins ({error})") from None
+        history = cls(tensors["state"].shape[-1] or 1)
+        for name, tensor in tensors.items():
+            expected: Tensor = getattr(history, name)
+            if tensor.dtype != expected.dtype or tensor.shape != tensors["state"].shape or tensor.ndim != 2:
+                raise ValueError(f"{path}: {name} must be ({expected.dtype}, epochs by samples)")
+        history.load_state_dict(tensors)
+        return history
 
     def sync(self, epoch: int) -> None:
         """Exchange the looks of an epoch between processes. A collective call for the end of an epoch."""

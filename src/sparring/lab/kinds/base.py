@@ -156,6 +156,17 @@ class Kind:
         """A sample and its target as short texts."""
         return shorten(sample[self.fields[0]]), shorten(str(sample[self.target]))
 
+    def doubt(self, sample: Sample, labels: Labels, rival: int, place: int) -> tuple[str, str]:
+        """The label of a sample that is in doubt, and the one that training proposes in its place.
+
+        Args:
+            sample: A training sample.
+            labels: The classes.
+            rival: The class that was ahead.
+            place: Where the doubt is: the label (multi-label), or the token.
+        """
+        return str(sample[self.target]), labels[rival]
+
     def picture(self, sample: Sample) -> str | None:
         """A sample as the address of an image for HTML; None for samples that are texts."""
         return None

@@ -97,6 +97,10 @@ class Encoder:
         assert logits is not None
         return self.decode(logits, samples, features)
 
+    def word_places(self, place: Tensor, features: Sequence[Features]) -> Tensor:
+        """What the places in the history of a run mean for a sample: words, where rows are their pieces."""
+        return place
+
     def probabilities(self, logits: Tensor, n: int = 5) -> dict[str, float]:
         """The n most probable labels of one sample."""
         best = torch.softmax(logits.float(), -1).topk(min(n, len(self.labels)))

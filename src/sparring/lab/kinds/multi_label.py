@@ -70,3 +70,6 @@ class MultiLabelKind(TextKind):
 
     def show(self, sample: Sample, index: int) -> tuple[str, str]:
         return shorten(sample["text"]), shorten(", ".join(sample["labels"]))
+
+    def doubt(self, sample: Sample, labels: Labels, rival: int, place: int) -> tuple[str, str]:
+        return labels[place], labels[rival]

@@ -95,6 +95,15 @@ class TokenEncoder(PerTokenEncoder):
     def prediction(self, sample: Sample, labels: Mapping[int, str]) -> Any:
         return [labels.get(word, OUTSIDE) for word in range(len(sample["tokens"]))]
 
+    def word_places(self, place: Tensor, features: Sequence[Features]) -> Tensor:
+        """The words at which these positions stand, (…, samples); -1 stays -1."""
+        words = [{position: word for word, position in f["positions"].items()} for f in features]
+        rows = [
+            [table.get(position, -1) for table, position in zip(words, row, strict=True)]
+            for row in place.tolist()
+        ]
+        return torch.tensor(rows, dtype=place.dtype).view_as(place)
+
 
 def first_pieces(words: Sequence[int | None]) -> dict[int, int]:
     """The position of the first piece of each word."""
@@ -160,3 +169,6 @@ class TokenKind(TextKind):
         pairs = zip(sample["tokens"], sample["tags"], strict=True)
         tagged = [f"{token}/{tag}" for token, tag in pairs if tag != OUTSIDE]
         return shorten(" ".join(sample["tokens"])), shorten(" ".join(tagged))
+
+    def doubt(self, sample: Sample, labels: Labels, rival: int, place: int) -> tuple[str, str]:
+        return f"{sample['tokens'][place]}/{sample['tags'][place]}", labels[rival]

@@ -149,6 +149,14 @@ def _folder_tables(folder: Path) -> dict[str, RawTable]:
     return tables
 
 
+def train_table(target: str) -> RawTable | None:
+    """The table that holds the training samples of a user's file or folder; None for any other data."""
+    path = Path(target).expanduser()
+    if path.is_dir() and kind_of(path) is None:
+        return _folder_tables(path)["train"]
+    return read_table(path) if path.is_file() else None
+
+
 def _hub_table(name: str, rows: Any) -> RawTable:
     """The rows with names of classes; a label that the publisher hides becomes None."""
     columns = list(rows.features)

@@ -31,7 +31,7 @@ def blocks(facts: Facts) -> list[Block]:
     """All blocks that apply, in the order of the page."""
     makers: list[Callable[[Facts], Block | None]] = [
         *(comparison_block, learning, won_share, margins, sensitivity),
-        *(agreement, savings, classes, hardest, settings),
+        *(agreement, savings, classes, hardest, suspects, settings),
     ]
     return [block for make in makers if (block := make(facts)) is not None]
 
@@ -254,6 +254,25 @@ def hardest(facts: Facts) -> Block | None:
         "instead, with the number of runs."
     )
     return Block("Hardest samples", note, tables=[table])
+
+
+def suspects(facts: Facts) -> Block | None:
+    if not facts["suspects"]:
+        return None
+    rows = [
+        [
+            Cell(row["sample"], row["sample"], row["picture"]),
+            *(row["given"], row["proposed"], number(row["score"])),
+            Cell(f"{row['runs']} of {row['n_runs']}", row["runs"]),
+        ]
+        for row in facts["suspects"]
+    ]
+    table = Table("Labels that look wrong", ["sample", "given", "proposed", "score", "runs"], rows, n_text=3)
+    note = (
+        "Training samples whose label another class led on average over the epochs, most suspicious first. "
+        "sparring suspects lists all of them and writes a cleaned file."
+    )
+    return Block("Suspects", note, tables=[table])
 
 
 def settings(facts: Facts) -> Block:

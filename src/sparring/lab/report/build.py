@@ -93,6 +93,7 @@ def collect(
         "references": _references(section),
         "classes": samples.by_class(section, predictions),
         "hardest": samples.hardest(predictions),
+        "suspects": samples.suspects(section),
         "settings": section.settings(),
         "machines": section.machines(),
     }

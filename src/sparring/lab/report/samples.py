@@ -147,6 +147,29 @@ def _f1_scores(predictions: Predictions, runs: Sequence[TestedRun]) -> dict[str,
     }
 
 
+def suspects(section: Section, most: int = 20) -> list[Row]:
+    """The training samples whose labels look wrong, over all runs that named suspects."""
+    named: dict[int, list[Row]] = {}
+    n_runs = 0
+    for contestant in section.contestants:
+        for folder in contestant.runs.values():
+            lines = folder.lines("suspects")
+            n_runs += bool(lines)
+            for line in lines:
+                named.setdefault(line["index"], []).append(line)
+    order = sorted(named.values(), key=lambda lines: -sum(line["score"] for line in lines))
+    return [
+        {
+            **{name: lines[0].get(name) for name in ("index", "sample", "picture", "given")},
+            "proposed": Counter(line["proposed"] for line in lines).most_common(1)[0][0],
+            "score": statistics.mean(line["score"] for line in lines),
+            "runs": len(lines),
+            "n_runs": n_runs,
+        }
+        for lines in order[:most]
+    ]
+
+
 def hardest(predictions: Predictions, most: int = 20) -> list[Row]:
     """The samples with the lowest mean p_margin over all runs, and the rivals that took them."""
     kind = predictions.kind

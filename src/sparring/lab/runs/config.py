@@ -22,7 +22,7 @@ from sparring.lab.models import trust
 from sparring.lab.runs.settings import read_toml, setting, settings_of
 from sparring.lab.task import Task
 from sparring.losses import Loss, make_loss
-from sparring.losses.delta import AdaptiveDelta, WarmupDelta, delta_value
+from sparring.losses.delta import CONCEDE_WARMUP, AdaptiveDelta, WarmupDelta, delta_value, with_warmup
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.divergence import MODES as DIVERGENCE_MODES
 from sparring.training.presets import SCHEDULES, SPEEDS
@@ -65,6 +65,8 @@ class Config:
     gamma: float | None = _loss(None, "γ of focal")
     alpha: float | None = _loss(None, "α of sce: factor of the cross entropy")
     beta: float | None = _loss(None, "β of sce: factor of the reverse cross entropy")
+    concede: float | None = _loss(None, "κ: give up samples that a rival leads by more than κ", low=0, high=1)
+    concede_warmup: float | None = _loss(None, "share of training before that (0.2)", low=0, high=1)
 
     model: str = _model(
         "tiny",
@@ -214,9 +216,12 @@ class Config:
         return self.replace(loss=loss, **changes)
 
     def make_loss(self, total_steps: int, *, schedule: bool = True) -> Loss:
-        """Build the loss of a resolved config. Without ``schedule``, δ is constant, as for evaluation."""
+        """Build the loss of a resolved config. Without ``schedule``, as for evaluation, δ is constant."""
         assert self.loss is not None
-        settings = {name: getattr(self, name) for name in loss_settings(self.loss) if name != "warmup"}
+        settings = {name: getattr(self, name) for name in loss_settings(self.loss) if "warmup" not in name}
+        if settings.get("concede") is not None:
+            share = CONCEDE_WARMUP if self.concede_warmup is None else self.concede_warmup
+            settings["concede"] = with_warmup(self.concede, total_steps, share) if schedule else None
         if "delta" in settings:
             delta = settings["delta"]
             if delta == "adaptive":
@@ -270,7 +275,7 @@ class Config:
 SETTINGS = settings_of(Config)
 IDENTITY = [name for name, known in SETTINGS.items() if known.changes and name != "seed"]
 # Settings that came later: while they are not set, folders made before them keep their names.
-LATER = ("pooling", "image_size", "augment", "max_target_length", "beams", "q", "gamma", "alpha", "beta")
+LATER = ("pooling", "image_size", "augment", "max_target_length", "beams", *LOSS_SETTINGS[-6:])
 # Settings that a contestant may have for itself.
 OWN = [
     name

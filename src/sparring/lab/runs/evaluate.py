@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +13,11 @@ from sparring.heads.linear import LinearLoss
 from sparring.lab.kinds import Kind
 from sparring.lab.kinds.encoder import Encoder
 from sparring.lab.runs.schema import N_BINS
-from sparring.lab.task import Sample
+from sparring.lab.task import Sample, plain
 from sparring.losses import Loss
 from sparring.losses.diagnostics import margins
+
+N_PICTURES = 60  # the hardest samples are written with a picture
 
 
 class Evaluation(NamedTuple):
@@ -24,6 +27,16 @@ class Evaluation(NamedTuple):
     predicted: list[Any]  # one prediction per sample
     margins: list[float]  # p_margin of each sample, the smallest of its rows; nan if it has none
     histogram: list[int]  # of the margins of all rows
+
+    def lines(self, samples: Sequence[Sample], kind: Kind) -> Iterator[dict[str, Any]]:
+        """The samples with predictions and margins; the hardest also with a picture."""
+        finite = [i for i, margin in enumerate(self.margins) if not math.isnan(margin)]
+        hardest = set(sorted(finite, key=self.margins.__getitem__)[:N_PICTURES])
+        for i, sample in enumerate(samples):
+            line = {**plain(sample), "predicted": self.predicted[i], "margin": self.margins[i]}
+            if i in hardest and (picture := kind.picture(sample)):
+                line["picture"] = picture
+            yield line
 
 
 class Evaluator:

@@ -39,15 +39,19 @@ def open_task(config: Config) -> tuple[Task, Data]:
     """The task by name, or the user's data."""
     where = Where.default(config.data_dir)
     if not known(config.task) and is_user_data(config.task):
-        columns = Columns(
-            config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator
-        )
-        return open_user_data(config.task, where, columns, config.image_size)
+        return open_user_data(config.task, where, columns_of(config), config.image_size)
     task = get_task(config.task)
     for name in COLUMN_FLAGS:
         if getattr(config, name) is not None:
             raise UserError(f"{name} is for files of your own; {task.name} has its own form")
     return task, task.load(where)
+
+
+def columns_of(config: Config) -> Columns:
+    """What a config says about the columns of a user's table."""
+    return Columns(
+        config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator
+    )
 
 
 def sizes(config: Config, data: Data) -> tuple[int, int, int]:

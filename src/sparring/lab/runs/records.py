@@ -8,6 +8,8 @@ runs/TASK/CONTESTANT-MODEL-DIGEST/seed-0/
     epochs.jsonl         one line per epoch: counts, won share, seconds
     evaluations.jsonl    one line per evaluation on dev, with the histogram of margins
     checkpoint.pt        until the run is done
+    history.npz          the margin of each training sample in each epoch (training/history.py)
+    suspects.jsonl       the training samples whose labels look wrong, the first fifty
     predictions.jsonl    the test samples with the best model's predictions
     summary.json         the result, and checksums of the model; it exists when the run is done
     model/               the best model in Hugging Face form

@@ -27,20 +27,21 @@ from sparring.lab.runs import records
 from sparring.lab.runs.evaluate import Evaluation, Evaluator
 from sparring.lab.runs.plan import Plan, cut
 from sparring.lab.runs.run_log import RunLog
-from sparring.lab.task import plain
+from sparring.lab.suspects import rank_suspects
 from sparring.training import checkpoint
 from sparring.training.divergence import DivergenceError
+from sparring.training.history import MarginHistory
 from sparring.training.loop import Loop
 from sparring.training.presets import adamw, resolve_speed
 from sparring.training.resume import ANYWAY, ResumeError
 
-N_PICTURES = 60  # the hardest test samples are saved with a picture
+N_SUSPECTS = 50  # of the training samples, for the report
 SAVE_SECONDS = 30.0  # between checkpoints, unless --save-every is set
 NOT_METRICS = ("step", "epoch", "seconds", "value", "best")  # further entries of an evaluation
 LOOP_SETTINGS = (  # that a config and the training loop name alike
     "schedule", "speed", "skip", "on_divergence", "eval_every", "metric", "patience", "save_every", "seed",
 )  # fmt: skip
-COUNTS = ("n_forward", "n_backward", "n_updates", "n_rows", "n_won")
+COUNTS = ("n_forward", "n_backward", "n_updates", "n_rows", "n_won", "n_conceded")
 
 
 class Observer(Protocol):
@@ -110,6 +111,7 @@ class Run:
             max_target_length=config.max_target_length,
         )
         self.log = RunLog(self.path, config.tensorboard)
+        self.train = train
         features = self.encoder.encode(train)
         try:
             self.loop = self._loop(features, cut(plan.data.dev, config.n_dev))
@@ -139,6 +141,7 @@ class Run:
             forward=self.encoder.forward,
             collate=self.encoder.collate_for_training,
             max_grad_norm=config.max_grad_norm or None,
+            history=self.plan.task.kind.labelled,
             evaluate=self.dev,
             load_best=True,
             folder=self.path,
@@ -250,6 +253,15 @@ class Run:
             "config": asdict(self.config),
         }
 
+    def _write_history(self, history: MarginHistory) -> None:
+        """Write the margins of the training samples, and the samples whose labels look wrong."""
+        data = self.plan.data
+        history.place = self.encoder.word_places(history.place, self.loop.data)
+        history.save(self.path / "history.npz")
+        suspects = rank_suspects(history, self.train, data.kind, data.labels)[:N_SUSPECTS]
+        lines = (suspect.line(data.kind, with_picture=True) for suspect in suspects)
+        records.write_lines(self.path / "suspects.jsonl", lines)
+
     def _check_folder(self) -> None:
         """Raise `UserError` if files of the run, or lines in them, were removed."""
         self.plan.folder.check_whole()
@@ -261,22 +273,13 @@ class Run:
         self.model.net.save_pretrained(self.plan.folder.model)
         self.model.processor.save_pretrained(self.plan.folder.model)
         if test is not None:
-            records.write_lines(self.path / "predictions.jsonl", self._predictions(test))
+            records.write_lines(self.path / "predictions.jsonl", test.lines(self.test, self.plan.data.kind))
+        if self.loop.margins is not None:
+            self._write_history(self.loop.margins)
         summary["checksums"] = self.plan.folder.checksums()
         records.write_json(self.path / "summary.json", summary)
         self._check_folder()
         checkpoint.remove(self.path)
-
-    def _predictions(self, test: Evaluation) -> Iterator[dict[str, Any]]:
-        """The test samples with predictions and margins; the hardest also with a picture."""
-        margins = test.margins
-        finite = [i for i, margin in enumerate(margins) if not math.isnan(margin)]
-        hardest = set(sorted(finite, key=margins.__getitem__)[:N_PICTURES])
-        for i, sample in enumerate(self.test):
-            line = {**plain(sample), "predicted": test.predicted[i], "margin": margins[i]}
-            if i in hardest and (picture := self.plan.data.kind.picture(sample)):
-                line["picture"] = picture
-            yield line
 
 
 @contextmanager

@@ -113,6 +113,16 @@ LINES: dict[str, type[FileRecord]] = {
     "evaluations": _record(
         NumberRecord, step=Count, epoch=Count, loss=Number | None, best=Scalar, margins=Histogram
     ),
+    "suspects": _record(
+        FileRecord,
+        {"picture": str | None},
+        index=Count,
+        sample=str,
+        given=str,
+        proposed=str,
+        score=Number,
+        conceded=Number,
+    ),
     "predictions": _record(
         FileRecord, {"picture": str | None}, predicted=str | list[str], margin=Number | None
     ),
