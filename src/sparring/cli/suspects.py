@@ -4,6 +4,7 @@ import argparse
 import csv
 import sys
 from pathlib import Path
+from typing import Any
 
 from sparring.cli.terminal import print_json
 from sparring.lab.cleaning import open_suspects, write_cleaned
@@ -41,7 +42,7 @@ def main(options: argparse.Namespace) -> None:
     found = open_suspects(find_run(Path(options.run)), score=options.score, top=options.top)
     kind, suspects = found.data.kind, found.suspects
     lines = [suspect.line(kind) for suspect in suspects]
-    files = {}
+    files: dict[str, dict[str, Any]] = {}
     if options.csv:
         _write_csv(options.csv, lines)
         files["csv"] = {"file": str(options.csv), "written": len(lines)}
@@ -54,8 +55,8 @@ def main(options: argparse.Namespace) -> None:
         return
     suspects_table(suspects, kind, len(found.samples), SHOWN).print()
     for entry in files.values():
-        counts = ", ".join(f"{n} {name}" for name, n in entry.items() if name != "file" and n)
-        print(f"{entry['file']}: {counts}", file=sys.stderr)
+        figures = ", ".join(f"{n} {name}" for name, n in entry.items() if name != "file" and n)
+        print(f"{entry['file']}: {figures}", file=sys.stderr)
 
 
 def _write_csv(path: Path, lines: list[dict[str, object]]) -> None:

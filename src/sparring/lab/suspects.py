@@ -12,7 +12,7 @@ from torch import Tensor
 from sparring.lab.errors import UserError
 from sparring.lab.kinds import Kind
 from sparring.lab.kinds.encoder import Labels, Sample
-from sparring.lab.table import Table, number, percent
+from sparring.lab.table import Row, Table, number, percent
 from sparring.training.history import CONCEDED, DEFAULT_SCORE, UNSEEN, MarginHistory
 
 # A label is a suspect where its score is above this. Other scores only rank.
@@ -93,7 +93,7 @@ def _suspects(
 
 def suspects_table(suspects: Sequence[Suspect], kind: Kind, n_samples: int, shown: int) -> Table:
     """The first suspects as a table that a person can act on."""
-    rows = [
+    rows: list[Row] = [
         [
             str(suspect.index),
             kind.show(suspect.sample, suspect.index)[0],
