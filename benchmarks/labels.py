@@ -4,11 +4,11 @@
     python benchmarks/labels.py run              all methods, noise rates and seeds: two hours on one core
     python benchmarks/labels.py show             tables from the runs, and docs/results/labels/accuracy.json
 
-One layer of MiniLM is fine-tuned on 3,000 samples of clinc_oos, on one thread. A share of the labels of train
-and dev is wrong; those of test are right. Every setting is chosen on the noisy dev set, at a noise of 20 % and
-with a seed that is not used again. Two results of each run are kept: after the last epoch, and at the epoch
-that was best on the noisy dev set (early stopping). Runs are kept in --out: finished ones are not repeated, and
-several processes may share the work.
+One layer of MiniLM is fine-tuned on 3,000 samples of clinc_oos, on one thread. A share of the labels of
+train and dev is wrong; those of test are right. Every setting is chosen on the noisy dev set, at a noise of
+20 % and with a seed that is not used again. Two results of each run are kept: after the last epoch, and at the
+epoch that was best on the noisy dev set (early stopping). Runs are kept in --out: finished ones are not
+repeated, and several processes may share the work.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ class Samples:
         self.model = self.build(0)
         self.encoder = self.data.encoder(self.model.processor, 64)
         cut = random.Random(N_TRAIN).sample
-        splits = {"train": cut(self.data.train, N_TRAIN), "dev": cut(self.data.dev, N_DEV), "test": self.data.test}
+        splits = {
+            "train": cut(self.data.train, N_TRAIN),
+            "dev": cut(self.data.dev, N_DEV),
+            "test": self.data.test,
+        }
         self.features = {split: self.encoder.encode(samples) for split, samples in splits.items()}
         self.labels = {
             split: torch.tensor([feature["labels"] for feature in features])
@@ -189,7 +193,9 @@ def tuned(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("tune", "run", "show"))
     parser.add_argument("--out", type=Path, default=Path("runs/labels"))
     parser.add_argument("--rates", type=float, nargs="*", default=list(SEEDS))
@@ -208,7 +214,9 @@ def main(argv: list[str]) -> None:
                 method = {**lr, **setting}
                 once(path, lambda method=method: train(samples, method, "symmetric", 0.2, TUNING_SEED))
             if name == "softmax":
-                results = [json.loads(file_of(options.out, "tune", name, i).read_text()) for i in range(len(grid))]
+                results = [
+                    json.loads(file_of(options.out, "tune", name, i).read_text()) for i in range(len(grid))
+                ]
                 lr = grid[max(range(len(grid)), key=lambda i: results[i]["dev"][-1])]
         return
     methods = tuned(options.out)

@@ -35,7 +35,7 @@ from sparring.lab.task import Where
 from sparring.training.history import SCORES, MarginHistory
 from sparring.training.loop import Loop
 
-N_SAMPLES = 6000  # at most
+N_SAMPLES = 3000  # at most
 EPOCHS, BATCH, LR, HIDDEN, FOLDS = 15, 64, 2e-3, 256, 5
 ENCODERS: dict[str, tuple[str, ModelOptions, int]] = {
     "clinc_oos": ("minilm", ModelOptions(pooling="mean"), 64),
@@ -49,7 +49,7 @@ LOSSES = {
     "AS-Softmax 0.3": {"loss": "as-softmax", "delta": 0.3},
     "AS-Softmax 0.6, concede 0.5": {"loss": "as-softmax", "delta": 0.6, "concede": 0.5},
 }
-SEEDS = {0.2: 3, 0.05: 1, 0.4: 1}  # by noise rate
+SEEDS = {0.2: 1, 0.05: 1, 0.4: 1}  # by noise rate
 CLEANLAB = ("self_confidence", "normalized_margin")
 
 
@@ -135,12 +135,11 @@ def compare(x: Tensor, truth: Tensor, n_classes: int, noise: str, rate: float, s
     is_wrong = (labels != truth).numpy()
     result: dict[str, Any] = {"n_wrong": int(is_wrong.sum()), "n_samples": len(labels), "scores": {}}
     for name, settings in LOSSES.items():
-        _, plain_seconds = fit(x, labels, n_classes, settings, seed, None)
         history = MarginHistory(len(labels))
         _, seconds = fit(x, labels, n_classes, settings, seed, history)
         start = time.process_time()
         entry = {score: figures(is_wrong, history.scores(score).nan_to_num(0).numpy()) for score in SCORES}
-        cost = {"training": plain_seconds, "recorded": seconds, "scoring": time.process_time() - start}
+        cost = {"training": seconds, "scoring": time.process_time() - start}
         result["scores"][name] = {**entry, "seconds": cost}
     probabilities, seconds = out_of_fold(x, labels, n_classes, seed)
     start = time.process_time()
@@ -154,7 +153,9 @@ def compare(x: Tensor, truth: Tensor, n_classes: int, noise: str, rate: float, s
 
 
 def main(argv: list[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("run", "show"))
     parser.add_argument("--out", type=Path, default=Path("runs/suspects"))
     parser.add_argument("--tasks", nargs="*", default=list(ENCODERS))

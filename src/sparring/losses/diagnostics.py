@@ -35,14 +35,23 @@ def label_margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> La
     >>> label_margins(torch.tensor([[2.0, 0.5, 1.0]]), torch.tensor([0])).rival
     tensor([2])
     """
+    if target.shape != input.shape or input.dim() == 0:  # fewer passes over the logits, for the same result
+        check_class_input(input, target, None, ignore_index)
+        logits = class_last(in_float32(input))
+        label, valid = valid_targets(target.long(), ignore_index)
+        chosen = logits.gather(-1, label[..., None]).squeeze(-1)
+        strongest = logits.scatter(-1, label[..., None], -torch.inf).max(-1)
+        log_p = chosen - logits.logsumexp(-1)
+        missing = ~valid if logits.shape[-1] > 1 else torch.ones_like(valid)
+        margin = (chosen - strongest.values).masked_fill(missing, torch.nan)
+        return LabelMargins(margin, log_p.masked_fill(missing, torch.nan), strongest.indices, label)
     logits, positive, negative = _members(input, target, ignore_index)
     weakest = logits.masked_fill(~positive, torch.inf).min(-1)
     strongest = logits.masked_fill(~negative, -torch.inf).max(-1)
-    margin = weakest.values - strongest.values
-    has_both = positive.any(-1) & negative.any(-1)
-    total = logits.masked_fill(~(positive | negative), -torch.inf).logsumexp(-1)
-    log_p = (weakest.values - total).masked_fill(~has_both, torch.nan)
-    return LabelMargins(margin.masked_fill(~has_both, torch.nan), log_p, strongest.indices, weakest.indices)
+    missing = ~(positive.any(-1) & negative.any(-1))
+    margin = (weakest.values - strongest.values).masked_fill(missing, torch.nan)
+    log_p = weakest.values - logits.masked_fill(~(positive | negative), -torch.inf).logsumexp(-1)
+    return LabelMargins(margin, log_p.masked_fill(missing, torch.nan), strongest.indices, weakest.indices)
 
 
 def _members(input: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from sparring.backward.skipper import ForwardResult
 from sparring.files import atomic_write
 from sparring.losses.checks import check_count
+from sparring.losses.diagnostics import LabelMargins
 
 UNSEEN = 0
 ACTIVE = 1
@@ -88,23 +89,25 @@ class MarginHistory:
         """
         self._extend(epoch + 1)
         looks = result.label_margins(ignore_index)
-        margin = looks.margin.reshape(result.n_samples, -1)
-        worst = margin.nan_to_num(torch.inf, torch.inf, -torch.inf).argmin(1, keepdim=True)
-        margin, log_p, rival, label = (
-            tensor.reshape(result.n_samples, -1).gather(1, worst).squeeze(1) for tensor in looks
-        )
-        place = worst.squeeze(1) if looks.margin.shape == result.target.shape else label
-        active = result.active_samples()
-        state = torch.where(active, ACTIVE, WON)
+        state = torch.where(result.rows.active, ACTIVE, WON)
         if result.rows.conceded is not None:
-            conceded = result.rows.conceded.view(result.n_samples, -1).any(1)
-            state = torch.where(conceded, CONCEDED, state)
-        known = ~margin.isnan()
+            state = torch.where(result.rows.conceded, CONCEDED, state)
+        state = state.view(looks.margin.shape)
+        place = looks.label
+        if looks.margin.numel() != result.n_samples:  # several rows per sample: the smallest margin counts
+            margin = looks.margin.reshape(result.n_samples, -1)
+            worst = margin.nan_to_num(torch.inf, torch.inf, -torch.inf).argmin(1, keepdim=True)
+            rows = (tensor.reshape(result.n_samples, -1) for tensor in (*looks, state))
+            *columns, state = (tensor.gather(1, worst).squeeze(1) for tensor in rows)
+            looks = LabelMargins(*columns)
+            place = worst.squeeze(1)
+        unknown = looks.margin.isnan()
+        state = state.masked_fill(unknown, UNSEEN)
+        values = (looks.margin, looks.log_p, looks.rival.masked_fill(unknown, -1), place, state)
         indices = indices.cpu()
-        values = (margin, log_p, torch.where(known, rival, -1), place, torch.where(known, state, UNSEEN))
         for name, value in zip(self._tensors, values, strict=True):
             table: Tensor = getattr(self, name)
-            table[epoch, indices] = value.to(table.dtype).cpu()
+            table[epoch].index_copy_(0, indices, value.flatten().to(table.dtype).cpu())
 
     def _extend(self, n_epochs: int) -> None:
         n_new = n_epochs - self.n_epochs
