@@ -52,8 +52,8 @@ def difference(values: Mapping[int, float], base: Mapping[int, float]) -> Cell:
 def table_of(rate: float, runs: Mapping[str, Mapping[int, dict[str, Any]]]) -> Table:
     """One row for each method at one noise rate."""
     columns = [
-        "method", "seeds", "test accuracy %", "against softmax", "best on noisy dev %", "against softmax's best",
-        "ECE %", "NLL", "wrong labels memorised %", "processor time",
+        "method", "seeds", "test accuracy %", "against softmax", "best on noisy dev %",
+        "against softmax's best", "ECE %", "NLL", "wrong labels memorised %", "processor time",
     ]  # fmt: skip
 
     def by_seed(name: str, *keys: str) -> dict[int, float]:

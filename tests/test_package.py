@@ -88,6 +88,7 @@ def blocks(text: str) -> list[str]:
     [
         "README.md",
         "docs/integrations.md",
+        "docs/labels.md",
         "docs/linear.md",
         "docs/losses.md",
         "docs/migrate.md",
