@@ -43,10 +43,13 @@ TUNING_SEED = 100
 GRID: dict[str, list[dict[str, Any]]] = {
     "softmax": [{"lr": lr} for lr in (5e-4, 1e-3, 2e-3)],
     "label smoothing": [{"loss": "label-smoothing", "epsilon": 0.1}],
-    "GCE": [{"loss": "gce", "q": q} for q in (0.3, 0.7)],
+    "GCE": [{"loss": "gce", "q": 0.3}, {"loss": "gce", "q": 0.7}, {"loss": "gce", "q": 0.7, "lr": 1e-3}],
     "AS-Softmax": [{"loss": "as-softmax", "delta": delta} for delta in (0.3, 0.6)],
-    "softmax, concede": [{"loss": "softmax", "concede": concede} for concede in (0.5, 0.7)],
-    "AS-Softmax, concede": [{"loss": "as-softmax", "delta": 0.6, "concede": 0.5}],
+    "softmax, concede": [{"concede": 0.5}, {"concede": 0.7}, {"concede": 0.5, "lr": 1e-3}],
+    "AS-Softmax, concede": [
+        {"loss": "as-softmax", "delta": 0.6, "concede": 0.5},
+        {"loss": "as-softmax", "delta": 0.6, "concede": 0.5, "lr": 1e-3},
+    ],
 }
 CONTROLS = {
     "softmax, half of the epochs": {"epochs": EPOCHS // 2},
