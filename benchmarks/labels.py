@@ -18,6 +18,7 @@ import copy
 import json
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ from sparring import make_loss
 from sparring.files import write_text
 from sparring.lab.datasets import get_task
 from sparring.lab.models.settings import ModelOptions
+from sparring.lab.suspects import THRESHOLDS
 from sparring.lab.task import Where
-from sparring.training.history import SCORES, MarginHistory
+from sparring.training.history import DEFAULT_SCORE, SCORES, MarginHistory
 from sparring.training.loop import Loop
 from sparring.training.presets import adamw
 
@@ -58,9 +60,9 @@ CONTROLS = {
 # Seeds by noise rate, most wanted first, and of the methods that have fewer; 0: not run at this rate.
 SEEDS = {0.2: range(5), 0.0: range(5), 0.4: range(3)}
 FEWER = {
-    0.2: {"label smoothing": 3, "GCE": 3},
-    0.0: {"label smoothing": 0, "GCE": 0, "softmax, 0.3 of the epochs": 0},
-    0.4: {"label smoothing": 0, "GCE": 0, "AS-Softmax": 0, "softmax, 0.3 of the epochs": 0},
+    0.2: {"label smoothing": 3, "GCE": 3, "softmax, suspects dropped": 3},
+    0.0: {"label smoothing": 0, "GCE": 0, "softmax, 0.3 of the epochs": 0, "softmax, suspects dropped": 0},
+    0.4: {"label smoothing": 0, "GCE": 0, "softmax, 0.3 of the epochs": 0, "softmax, suspects dropped": 0},
 }
 
 
@@ -112,18 +114,31 @@ def quality(logits: Tensor, target: Tensor) -> dict[str, float]:
     }
 
 
-def train(samples: Samples, method: dict[str, Any], noise: str, rate: float, seed: int) -> dict[str, Any]:
-    """Train once, and measure the last and the best network."""
+def train(
+    samples: Samples, method: dict[str, Any], noise: str, rate: float, seed: int
+) -> tuple[dict[str, Any], MarginHistory]:
+    """Train once, and measure the last and the best network.
+
+    With ``drop`` in the method, its settings train first, and the samples that then look wrong are left out.
+    """
     settings = {"loss": "softmax", "lr": 1e-3, "epochs": EPOCHS, **method}
+    first = settings.pop("drop", None)
+    kept = torch.arange(N_TRAIN)
+    seconds = 0.0
+    if first is not None:
+        result, history = train(samples, first, noise, rate, seed)
+        kept = (history.scores() <= THRESHOLDS[DEFAULT_SCORE]).nonzero().squeeze(1)
+        seconds = result["cpu_seconds"]
     lr, epochs, name = (settings.pop(key) for key in ("lr", "epochs", "loss"))
     truth = samples.labels["train"]
     labels = with_noise(truth, samples.n_classes, noise, rate, seed) if rate else truth
+    truth, labels = truth[kept], labels[kept]
     noisy_dev = samples.labels["dev"]
     if rate:
         noisy_dev = with_noise(noisy_dev, samples.n_classes, noise, rate, seed + 1000)
     features = [
         {**feature, "labels": int(label)}
-        for feature, label in zip(samples.features["train"], labels, strict=True)
+        for feature, label in zip((samples.features["train"][i] for i in kept), labels, strict=True)
     ]
     net = samples.build(seed).net
     best: dict[str, Any] = {"accuracy": -1.0}
@@ -155,14 +170,15 @@ def train(samples: Samples, method: dict[str, Any], noise: str, rate: float, see
     wrong = (labels != truth).nonzero().squeeze(1)
     result: dict[str, Any] = {
         "dev": curve,
-        "cpu_seconds": record.totals["cpu_seconds"],
+        "cpu_seconds": seconds + record.totals["cpu_seconds"],
+        "n_samples": len(kept),
         "n_backward": record.totals["n_backward"],
         "conceded": [entry["conceded_share"] for entry in record.epochs],
         "n_wrong": len(wrong),
         "last": quality(samples.logits(net, "test"), samples.labels["test"]),
     }
     if len(wrong):
-        fitted = samples.logits(net, "train", wrong).argmax(1)
+        fitted = samples.logits(net, "train", kept[wrong]).argmax(1)
         result["memorised"] = float((fitted == labels[wrong]).float().mean())
         is_wrong = (labels != truth).numpy()
         result["average_precision"] = {
@@ -171,10 +187,10 @@ def train(samples: Samples, method: dict[str, Any], noise: str, rate: float, see
         }
     net.load_state_dict(best["weights"])
     result["best"] = {**quality(samples.logits(net, "test"), samples.labels["test"]), "epoch": best["epoch"]}
-    return result
+    return result, history
 
 
-def once(path: Path, compute: Any) -> None:
+def once(path: Path, compute: Callable[[], dict[str, Any]]) -> None:
     """Compute a result and write it, unless it is there or another process is at it."""
     claim = path.with_suffix(".claim")
     if path.exists():
@@ -198,7 +214,9 @@ def tuned(out: Path) -> dict[str, dict[str, Any]]:
         results = [json.loads(file_of(out, "tune", name, i).read_text()) for i in range(len(grid))]
         best = max(range(len(grid)), key=lambda i: results[i]["dev"][-1])
         chosen[name] = {**chosen.get("softmax", {}), **grid[best]}
-    return chosen | {name: {**chosen["softmax"], **setting} for name, setting in CONTROLS.items()}
+    controls = {name: {**chosen["softmax"], **setting} for name, setting in CONTROLS.items()}
+    controls["softmax, suspects dropped"] = {**chosen["softmax"], "drop": chosen["softmax, concede"]}
+    return chosen | controls
 
 
 def main(argv: list[str]) -> None:
@@ -221,7 +239,7 @@ def main(argv: list[str]) -> None:
             for i, setting in enumerate(grid):
                 path = file_of(options.out, "tune", name, i)
                 method = {**lr, **setting}
-                once(path, lambda method=method: train(samples, method, "symmetric", 0.2, TUNING_SEED))
+                once(path, lambda method=method: train(samples, method, "symmetric", 0.2, TUNING_SEED)[0])
             if name == "softmax":
                 results = [
                     json.loads(file_of(options.out, "tune", name, i).read_text()) for i in range(len(grid))
@@ -235,7 +253,7 @@ def main(argv: list[str]) -> None:
                 if seed >= FEWER[rate].get(name, len(SEEDS[rate])):
                     continue
                 path = file_of(options.out, "run", name, rate, seed)
-                once(path, lambda m=method, r=rate, s=seed: train(samples, m, "symmetric", r, s))
+                once(path, lambda m=method, r=rate, s=seed: train(samples, m, "symmetric", r, s)[0])
 
 
 if __name__ == "__main__":

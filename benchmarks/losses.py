@@ -84,6 +84,7 @@ def contestants(group: str) -> dict[str, Contestant]:
     if group == "as-softmax":
         losses["masked form"] = masked
         losses["as-softmax"] = sparring.make_loss("as-softmax", delta=DELTA)
+        losses["as-softmax, concede"] = sparring.make_loss("as-softmax", delta=DELTA, concede=0.5)
     elif group == "entmax":
         losses["entmax package, sparsemax"] = entmax.SparsemaxLoss()
         losses["sparsemax"] = sparring.make_loss("sparsemax")
@@ -196,7 +197,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--quick", action="store_true", help="F.cross_entropy, the masked form and as-softmax only"
+        "--quick",
+        action="store_true",
+        help="F.cross_entropy, the masked form and AS-Softmax, with and without concede",
     )
     parser.add_argument(
         "--repeats",

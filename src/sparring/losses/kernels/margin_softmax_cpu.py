@@ -95,13 +95,17 @@ def active_rows(
     """
     index = target[:, None]
     logp_t = torch.log_softmax(logits, dim=1, dtype=logp.dtype, out=logp).gather(1, index)
-    conceded = _conceded(logp, logp_t.squeeze(1), valid, rule)
-    valid = valid & ~conceded  # from here on a conceded row is like an ignored one
+    conceded = torch.zeros_like(valid)
+    rivals: Tensor | None = None  # log p of the strongest opponents
+    if rule.concedes and (logp_t < rule.concede_bound()).any():
+        rivals = _strongest_opponents(logp, index, logp_t)
+        conceded = rule.conceded(logp_t, rivals).squeeze(1) & valid
+        valid = valid & ~conceded  # from here on a conceded row is like an ignored one
     lower, upper = rule.bounds()
     if logp_t.max() <= lower and valid.all():  # all rows are plain: an untrained model, or warm-up
         if with_grad:
             _softmax_minus_onehot(logp, index, out=out)
-        return ActiveRows(-logp_t.squeeze(1), valid, conceded, None, len(logp), out)
+        return ActiveRows(-logp_t.squeeze(1), valid.clone(), conceded, None, len(logp), out)
 
     undecided = (logp_t > upper).logical_not_().squeeze(1).logical_and_(valid)
     plain = (
@@ -112,7 +116,13 @@ def active_rows(
     plain_rows = plain.nonzero().squeeze(1)
     if touch:
         out.zero_()
-    scan, tau, rival = _with_strong_opponent(logp, index, logp_t, scan, rule)
+    tau = rule.threshold(logp_t.index_select(0, scan))
+    rival = tau
+    if len(scan):
+        rivals = _strongest_opponents(logp, index, logp_t) if rivals is None else rivals
+        rival = rivals.index_select(0, scan)
+        strong = (rival >= tau).squeeze(1).nonzero().squeeze(1)
+        scan, tau, rival = scan[strong], tau[strong], rival[strong]
     # gather log p of the active rows into `out`, and write their gradients where log p was
     n_plain = len(plain_rows)
     rows = torch.cat([plain_rows, scan])
@@ -134,32 +144,14 @@ def active_rows(
     return ActiveRows(value, plain.index_fill_(0, scan, True), conceded, rows, n_plain, grad)
 
 
-def _conceded(logp: Tensor, logp_t: Tensor, valid: Tensor, rule: MarginRule) -> Tensor:
-    """The rows whose target is too far behind. Only rows with a small p_t are read."""
-    conceded = torch.zeros_like(valid)
-    if rule.concedes:
-        behind = ((logp_t < rule.concede_bound()) & valid).nonzero().squeeze(1)
-        if len(behind):
-            largest = logp.index_select(0, behind).amax(1)
-            conceded[behind] = rule.conceded(logp_t.index_select(0, behind), largest)
-    return conceded
+def _strongest_opponents(logp: Tensor, index: Tensor, logp_t: Tensor) -> Tensor:
+    """Return log p of the strongest opponent of each row, (n, 1).
 
-
-def _with_strong_opponent(
-    logp: Tensor, index: Tensor, logp_t: Tensor, scan: Tensor, rule: MarginRule
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the scanned rows with an opponent at or above τ, their τ, and log p of their strongest opponent.
-
-    The strongest opponent is computed for all rows, with the targets set to -inf meanwhile: that is faster
-    than gathering the scanned rows.
+    The targets are set to -inf meanwhile. That is faster than gathering the rows that need it.
     """
-    tau = rule.threshold(logp_t.index_select(0, scan))
-    if not len(scan):
-        return scan, tau, tau
-    rival = logp.scatter_(1, index, -torch.inf).amax(1, keepdim=True).index_select(0, scan)
+    rivals = logp.scatter_(1, index, -torch.inf).amax(1, keepdim=True)
     logp.scatter_(1, index, logp_t)
-    strong = (rival >= tau).squeeze(1).nonzero().squeeze(1)
-    return scan[strong], tau[strong], rival[strong]
+    return rivals
 
 
 def _scan(logp: Tensor, index: Tensor, logp_t: Tensor, tau: Tensor, rival: Tensor, *, out: Tensor) -> Tensor:
