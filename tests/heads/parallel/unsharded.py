@@ -87,22 +87,23 @@ def compare(
 
 
 def cases() -> Iterator[tuple[Any, ...]]:
-    """Every loss with every reduction and kind of batch; few classes and class weights with the mixed one."""
+    """Every loss with every kind of batch and every reduction; few classes and class weights."""
     for (loss, settings), inputs in itertools.product(LOSSES, ("replicated", "gathered")):
-        for reduction, name in itertools.product(("mean", "none"), BATCHES):
-            yield loss, settings, 37, reduction, False, name, inputs
+        for name in BATCHES:
+            yield loss, settings, 37, "mean", False, name, inputs
+        yield loss, settings, 37, "none", False, "mixed", inputs
         for reduction in ("sum", "mean", "none"):
             yield loss, settings, 37, reduction, True, "mixed", inputs
         yield loss, settings, 5, "mean", False, "mixed", inputs
         yield loss, settings, 2, "none", False, "mixed", inputs
 
 
-def check_all(group: Any) -> int:
-    """All cases on the ranks of a group; returns their number."""
-    n = 0
-    for n, case in enumerate(cases(), 1):
+def check_all(group: Any, part: int | None = None) -> int:
+    """All cases on the ranks of a group, or one part of three; returns their number."""
+    numbers = [(n, case) for n, case in enumerate(cases(), 1) if part in (None, n % 3)]
+    for n, case in numbers:
         check(n, case, group)
-    return n
+    return len(numbers)
 
 
 def check(n: int, case: tuple[Any, ...], group: Any) -> None:
