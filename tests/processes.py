@@ -6,6 +6,7 @@ how it is started by torchrun, is for the tests of that: they start a new Python
 
 from __future__ import annotations
 
+import gc
 import io
 import multiprocessing
 import os
@@ -89,6 +90,8 @@ def _run(name: str, words: list[str], cwd: str, environment: dict[str, str], fol
     files = (io.FileIO(number, "w", closefd=False) for number in (1, 2))
     sys.stdout, sys.stderr = (io.TextIOWrapper(file, "utf-8", write_through=True) for file in files)
     sys.argv = [name, *words]
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    gc.freeze()  # what the server imported is no garbage
     if name.endswith(".py"):
         sys.path.insert(0, str(Path(name).parent))
         runpy.run_path(name, run_name="__main__")
@@ -97,7 +100,9 @@ def _run(name: str, words: list[str], cwd: str, environment: dict[str, str], fol
         runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def start_ranks(n: int, name: str | Path, *words: object, **variables: str) -> list[Program]:
+def start_ranks(
+    n: int, name: str | Path, *words: object, cwd: Path = ROOT, **variables: str
+) -> list[Program]:
     """A program on n ranks, which find each other as under torchrun. The caller waits for them."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     usual = {
@@ -113,17 +118,19 @@ def start_ranks(n: int, name: str | Path, *words: object, **variables: str) -> l
     programs = []
     for rank in range(n):
         numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        programs.append(Program(name, *words, **{**usual, **numbers, **variables}))
+        programs.append(Program(name, *words, cwd=cwd, **{**usual, **numbers, **variables}))
         programs[-1].store = store  # type: ignore[attr-defined]  # it ends with the last of them
     return programs
 
 
-def run_ranks(n: int, name: str | Path, *words: object, fails: bool = False, **variables: str) -> str:
+def run_ranks(
+    n: int, name: str | Path, *words: object, cwd: Path = ROOT, fails: bool = False, **variables: str
+) -> str:
     """Run a program on n ranks and return their output. Where one fails, the others are killed.
 
     ``fails``: that is expected; otherwise it is a failure of the test.
     """
-    programs = start_ranks(n, name, *words, **variables)
+    programs = start_ranks(n, name, *words, cwd=cwd, **variables)
     try:
         running = {program.process.sentinel: program for program in programs}
         while running:

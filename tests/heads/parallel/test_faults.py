@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import pycountry
 import pytest
 import torch
 
@@ -40,11 +41,22 @@ def until(step: int, folder: Path, process: subprocess.Popen[str] | Program) -> 
         time.sleep(0.05)
 
 
+def few_languages(folder: Path) -> str:
+    """A folder for PYTHONPATH with a pycountry of five languages: the example reads all that there are."""
+    for language in ("de", "el", "fi", "ja", "tr"):
+        (folder / language).symlink_to(Path(pycountry.LOCALES_DIR, language), target_is_directory=True)
+    (folder / "pycountry.py").write_text(f"LOCALES_DIR = {str(folder)!r}\n")
+    return str(folder)
+
+
 def test_killed_and_restarted_it_ends_with_the_same_weights(tmp_path: Path) -> None:
     """kill -9 of one rank of two: to the bit."""
+    (tmp_path / "languages").mkdir()
+    paths = os.pathsep.join([few_languages(tmp_path / "languages"), ENVIRONMENT["PYTHONPATH"]])
     command = [*torchrun(2, "--max-restarts", "1"), *EXAMPLE, "--folder", str(tmp_path / "killed")]
+    environment = {**ENVIRONMENT, "PYTHONPATH": paths}
     process = subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     until(20, tmp_path / "killed", process)
     victim = ranks(tmp_path / "killed")[1]
@@ -54,7 +66,7 @@ def test_killed_and_restarted_it_ends_with_the_same_weights(tmp_path: Path) -> N
     assert "SIGKILL" in error or str(victim) in error  # torchrun saw it
     assert re.search(r"^step 50: loss \d+\.\d+, \d+% won$", out, re.M)
     assert re.search(r"^[\d,]+ classes on 2 rank\(s\): \S+% right, \S+% among the top 5$", out, re.M)
-    run_ranks(2, *EXAMPLE, "--folder", tmp_path / "whole")
+    run_ranks(2, *EXAMPLE, "--folder", tmp_path / "whole", PYTHONPATH=paths)
     a, b = (torch.load(tmp_path / name / "model.pt") for name in ("killed", "whole"))
     for part in a:
         assert all(torch.equal(value, b[part][name]) for name, value in a[part].items())
