@@ -19,25 +19,25 @@ settings.load_profile("sparring")
 # Files that start processes or train much come first, so that no worker is left with one at the end.
 FIRST = (
     *(
-        "paper/test_studies.py",
-        "integrations/test_examples.py",
-        "test_package.py",
         "heads/parallel/",
-        "integrations/test_hf.py",
-    ),
-    *(
-        "test_cli.py",
-        "runs/test_runner.py",
         "runs/test_jobs.py",
-        "test_report_browser.py",
-        "test_catalogues.py",
-        "_triton.py",
+        "integrations/test_hf.py",
+        "runs/test_runner.py",
+        "lab/report/",
     ),
     *(
-        "integrations/test_lightning.py",
-        "training/test_replicas.py",
-        "training/test_resume.py",
+        "test_package.py",
+        "losses/test_contract.py",
+        "kinds/test_every_kind.py",
+        "test_cli.py",
+        "integrations/",
+    ),
+    *(
         "_benchmark.py",
+        "training/test_replicas.py",
+        "training/test_loop.py",
+        "_triton.py",
+        "paper/test_command.py",
     ),
 )
 
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _freeze() -> None:
-    """No search for garbage among modules and tests: at the end of a short run it took a third of its time."""
+    """No search for garbage among modules and tests: at the end of a short run it took a third of it."""
     gc.collect()
     gc.freeze()
 
