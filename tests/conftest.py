@@ -18,27 +18,21 @@ settings.load_profile("sparring")
 
 # Files that start processes or train much come first, so that no worker is left with one at the end.
 FIRST = (
-    *(
-        "heads/parallel/",
-        "runs/test_jobs.py",
-        "integrations/test_hf.py",
-        "runs/test_runner.py",
-        "lab/report/",
-    ),
-    *(
-        "test_package.py",
-        "losses/test_contract.py",
-        "kinds/test_every_kind.py",
-        "test_cli.py",
-        "integrations/",
-    ),
-    *(
-        "_benchmark.py",
-        "training/test_replicas.py",
-        "training/test_loop.py",
-        "_triton.py",
-        "paper/test_command.py",
-    ),
+    "heads/parallel/",
+    "runs/test_jobs.py",
+    "integrations/test_hf.py",
+    "runs/test_runner.py",
+    "test_report_browser.py",
+    "test_package.py",
+    "losses/test_contract.py",
+    "kinds/test_every_kind.py",
+    "test_cli.py",
+    "integrations/",
+    "_benchmark.py",
+    "training/test_replicas.py",
+    "training/test_loop.py",
+    "_triton.py",
+    "paper/test_command.py",
 )
 
 
