@@ -19,7 +19,7 @@ from tests.lab.data import data, task
 from tests.processes import CONTEXT, Program
 
 LOSSES = "softmax,as-softmax,t-softmax:lr=1e30"  # the last one diverges
-SMALL = ["--epochs", "12", "--n-train", "400", "--n-dev", "100", "--n-test", "100"]
+SMALL = ["--epochs", "6", "--n-train", "400", "--n-dev", "100", "--n-test", "100"]
 COMMAND = ["compare", "digits", "--losses", LOSSES, *SMALL, "--json"]
 
 
