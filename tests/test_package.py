@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import sparring
+from sparring.cli.app import main
+from tests.scripts import run_script
 
 ROOT = Path(__file__).parents[1]
 
@@ -114,14 +115,13 @@ def test_readme_names_every_loss() -> None:
     assert [name for name in sparring.list_losses() if f"`{name}`" not in readme] == []
 
 
-def test_the_demo_of_the_makefile_runs(tmp_path: Path) -> None:
+def test_the_demo_of_the_makefile_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The very command, at a small size."""
     line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "/sparring compare" in line)
     words = line.replace("$(JOBS)", "1").split()[1:]
     small = ["--n-train", "200", "--n-dev", "50", "--n-test", "50", "--epochs", "1", "--out", str(tmp_path)]
-    out = subprocess.run(
-        [sys.executable, "-m", "sparring.cli", *words, *small], capture_output=True, text=True, check=True
-    ).stdout
+    assert main([*words, *small]) == 0
+    out = capsys.readouterr().out
     for name in ("softmax", "as-softmax delta=0.3"):
         assert re.search(
             rf"^ +{name} +\d+\.\d\d ± \d+\.\d\d +\d+\.\d\d ± \d+\.\d\d +\d+\.\d +\d\.\d\dx +100 +\d+ ",
@@ -135,30 +135,18 @@ def test_the_demo_of_the_makefile_runs(tmp_path: Path) -> None:
     )
 
 
-def test_demo_runs() -> None:
-    command = [sys.executable, str(ROOT / "examples" / "digits.py"), "--epochs", "2", "--seeds", "1"]
-    wide = {**os.environ, "COLUMNS": "200"}
-    out = subprocess.run(command, capture_output=True, text=True, check=True, env=wide).stdout
+def test_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = run_script(ROOT / "examples" / "digits.py", "--epochs", 2, "--seeds", 1)
     for column in ("test accuracy %", "seconds a run", "won, last epoch"):
         assert column in out
     for name in ("softmax", "as-softmax"):
         assert re.search(rf"│ {name} +│ +\d+\.\d+ ± 0\.00 │ +\d+\.\d+ │( +\d+ % │){{3}}", out), out
 
 
-def test_speed_demo_runs() -> None:
-    command = [
-        sys.executable,
-        str(ROOT / "examples" / "speed.py"),
-        "--epochs",
-        "2",
-        "--seeds",
-        "1",
-        "--samples",
-        "150",
-    ]
-    out = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
-    ).stdout
+def test_speed_demo_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = run_script(ROOT / "examples" / "speed.py", "--epochs", 2, "--seeds", 1, "--samples", 150)
     for name in (
         "softmax",
         "AS-Softmax",

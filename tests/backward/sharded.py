@@ -111,14 +111,16 @@ def outcomes(name: str) -> dict[tuple[str, str], list[str]]:
     return results
 
 
-def main(path: str, rank: int) -> None:
+def main(path: str) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # FSDP's own
-    dist.init_process_group("gloo", init_method=f"file://{path}.store", rank=rank, world_size=2)
-    results = [outcomes(name) for name in WRAPPERS]
-    torch.save({key: value for result in results for key, value in result.items()}, f"{path}.{rank}")
+    dist.init_process_group("gloo")
+    results: dict[tuple[str, str], list[str]] = {}
+    for name in WRAPPERS:
+        results |= outcomes(name)
+    torch.save(results, f"{path}.{dist.get_rank()}")
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1])

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 
 from sparring.backward.compact import compact
 from tests.backward.sharded import COMPACTED, WRAPPERS
+from tests.processes import run_ranks
 
-ROOT = Path(__file__).parents[2]
 REFUSED = ("fully_shard, by layer", "fully_shard, the root", "FSDP")
 
 
@@ -22,23 +17,7 @@ REFUSED = ("fully_shard, by layer", "fully_shard, the root", "FSDP")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], set[str]]:
     """The outcomes of two processes."""
     path = tmp_path_factory.mktemp("sharded") / "out"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "tests.backward.sharded", str(path)]
-    processes = [
-        subprocess.Popen([*command, str(rank)], env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-        for rank in range(2)
-    ]
-    try:
-        for process in processes:
-            _, errors = process.communicate(timeout=300)
-            assert process.returncode == 0, errors[-4000:]
-    finally:
-        for process in processes:
-            process.kill()
+    run_ranks(2, "tests.backward.sharded", path)
     ranks = [torch.load(f"{path}.{rank}") for rank in range(2)]
     return {key: {outcome for rank in ranks for outcome in rank[key]} for key in ranks[0]}
 

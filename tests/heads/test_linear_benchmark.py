@@ -1,12 +1,12 @@
 """benchmarks/linear.py, at a shape that takes a moment."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch.nn.functional as F
+
+from tests.scripts import run_script
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "linear.py"
 needs_rival = pytest.mark.skipif(
@@ -14,15 +14,10 @@ needs_rival = pytest.mark.skipif(
 )
 
 
-def run(*args: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *map(str, args)], capture_output=True, text=True)
-
-
 @needs_rival
 def test_table_and_json(tmp_path: Path) -> None:
-    done = run("--shapes", "200,8,600", "--repeats", 1, "--threads", 1, "--out", tmp_path / "linear.json")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "linear_as_softmax_loss" in done.stdout
+    flags = ("--shapes", "200,8,600", "--repeats", 1, "--threads", 1, "--out", tmp_path / "linear.json")
+    assert "linear_as_softmax_loss" in run_script(SCRIPT, *flags)
     report = json.loads((tmp_path / "linear.json").read_text())
     assert {"command", "commit", "machine", "versions"} <= set(report)
     names = {result["loss"] for result in report["results"]}
@@ -33,7 +28,8 @@ def test_table_and_json(tmp_path: Path) -> None:
 
 
 @needs_rival
-def test_a_shape_that_is_none() -> None:
-    done = run("--shapes", "200,8")
-    assert done.returncode == 2
-    assert "--shapes takes sizes such as 2048,384,5201, got 200,8" in done.stderr
+def test_a_shape_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run_script(SCRIPT, "--shapes", "200,8")
+    assert stop.value.code == 2
+    assert "--shapes takes sizes such as 2048,384,5201, got 200,8" in capsys.readouterr().err

@@ -1,7 +1,6 @@
 """Real kills at random moments: a resumed run ends with the same bits, and no incomplete file remains."""
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -16,15 +15,12 @@ import torch
 
 from sparring.lab.runs.records import RunFolder
 from tests.hostile.size import FACTOR
+from tests.processes import CONTEXT
 from tests.training import slow_run
 from tests.training.test_resume import same
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals")
 TIMES = ("seconds", "cpu_seconds", "folder", "config")
-CONTEXT: Any = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-CONTEXT.set_forkserver_preload(
-    ["sparring.cli", "sparring.lab.runs.runner", "sparring.lab.runs.jobs", "sklearn.datasets", __name__]
-)
 
 
 def train(folder: str, out: str, pause: str) -> None:

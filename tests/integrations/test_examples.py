@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from sklearn.model_selection import GridSearchCV
+
+from tests.scripts import run_script
 
 ROOT = Path(__file__).parents[2]
 OUTPUT = {  # what an example prints at its end
@@ -31,12 +31,7 @@ def test_example(name: str, tmp_path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) < 60
     assert "sparring.lab" not in text
-    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(path), "--epochs", "1", "--samples", "64"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert OUTPUT[name] in done.stdout
+    assert OUTPUT[name] in run_script(path, "--epochs", 1, "--samples", 64, cwd=tmp_path)
 
 
 def test_probabilities_of_skorch_sum_to_one(

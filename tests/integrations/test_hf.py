@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer,
 from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, Scorecard, SoftmaxLoss
 from sparring.integrations.hf import SparringArguments, SparringMixin, SparringTrainer, loss_func
 from tests.integrations.tiny import N_CLASSES, Sentences, arguments, bert, tagger, weights
-from tests.training.toy import launch
+from tests.processes import run_ranks
 
 OLD = transformers.__version__.startswith("4.")
 EVERYTHING = {"speed": "all", "accumulation": 3, "lam": 1.0, "delta": 0.2}
@@ -498,7 +498,7 @@ def test_two_processes(tmp_path: Path) -> None:
         "resumed": {"own": EVERYTHING, "resume": not OLD},  # version 4 cannot load its optimizer to "cpu:0"
         "plain": {"own": {"delta": 1.0}, "n": 52, "model": STILL, "args": SGD},
     }
-    launch(2, "tests.integrations.two_trainers", str(tmp_path), json.dumps(runs))
+    run_ranks(2, "tests.integrations.two_trainers", tmp_path, json.dumps(runs))
     results = json.loads((tmp_path / "results.json").read_text())
     whole, resumed, two = (results[name] for name in runs)
     assert whole["equal"]

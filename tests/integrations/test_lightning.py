@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, SoftmaxLoss
 from sparring.integrations.lightning import SparringCallback, SparringModule
 from tests.integrations.tiny import weights
+from tests.processes import run_ranks
 
 N, BATCH = 44, 8
 
@@ -209,17 +207,7 @@ def test_batches_of_other_forms(tmp_path: Path) -> None:
 def test_two_processes_end_the_same(tmp_path: Path) -> None:
     """Although one's batch is at times all won and the other's is not."""
     own = {"rests": True, "delta": 0.1, "speed": "all", "accumulation": 3, "lam": 1.0}
-    root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.integrations.two_modules", str(tmp_path), json.dumps(own)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-        cwd=root,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_ranks(2, "tests.integrations.two_modules", tmp_path, json.dumps(own))
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["equal"]
     assert found["lr"] == pytest.approx(0, abs=1e-9)

@@ -1,4 +1,4 @@
-"""Run by test_hf.py under torchrun: trains and writes the results of the processes."""
+"""Run by test_hf.py on two ranks: trains and writes the results of the processes."""
 
 from __future__ import annotations
 

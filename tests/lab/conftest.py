@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from sparring.lab.datasets import Data, Task
 from sparring.lab.report import gather
@@ -28,6 +31,18 @@ def train(out: Path, task: Task, data: Data, names: list[str], n_seeds: int = 1,
         run(plan)
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that one of xdist's workers makes and all of them read."""
+    base = factory.getbasetemp()
+    out = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    done = out.with_suffix(".done")
+    with FileLock(out.with_suffix(".lock")):
+        if not done.exists():
+            make(out)
+            done.touch()
+    return out
+
+
 def small(kind: str, attack: str = "") -> tuple[Task, Data]:
     """Colours under a name of their own; ``attack`` stands before every text."""
     data = colours.data(kind)
@@ -45,40 +60,36 @@ def section(path: Path) -> Section:
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Softmax and two δ, three seeds each."""
-    out = tmp_path_factory.mktemp("digits")
-    task, data = open_task(Config("digits"))
-    sizes = {"n_train": 120, "n_dev": 60, "n_test": 80}
-    train(
-        out,
-        task,
-        data,
-        ["as-softmax:delta=0.1", "as-softmax:delta=0.3", "softmax"],
-        3,
-        epochs=3,
-        batch_size=16,
-        eval_every=4,
-        **sizes,
-    )
-    return out
+
+    def make(out: Path) -> None:
+        names = ["as-softmax:delta=0.1", "as-softmax:delta=0.3", "softmax"]
+        sizes = {"n_train": 120, "n_dev": 60, "n_test": 80, "batch_size": 16, "eval_every": 4}
+        train(out, *open_task(Config("digits")), names, 3, epochs=3, **sizes)
+
+    return once(tmp_path_factory, "digits", make)
 
 
 @pytest.fixture(scope="session")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The other kinds: a folder for each, contestants with long names, one seed."""
-    out = tmp_path_factory.mktemp("kinds")
-    for kind in KINDS:
-        many = "multilabel-" if kind == "multi-label" else ""
-        adaptive = f"{many}as-softmax:delta=0.2:warmup=0.25:accumulation=adaptive"
-        names = [f"{many}softmax", f"{adaptive}:lam=2"]
-        if kind == KINDS[0]:
-            names.append(f"{adaptive}:lam=1.5:max_steps=4:weight_decay=0.02")
-        train(out, *small(kind), names)
-    return out
+
+    def make(out: Path) -> None:
+        for kind in KINDS:
+            many = "multilabel-" if kind == "multi-label" else ""
+            adaptive = f"{many}as-softmax:delta=0.2:warmup=0.25:accumulation=adaptive"
+            names = [f"{many}softmax", f"{adaptive}:lam=2"]
+            if kind == KINDS[0]:
+                names.append(f"{adaptive}:lam=1.5:max_steps=4:weight_decay=0.02")
+            train(out, *small(kind), names)
+
+    return once(tmp_path_factory, "kinds", make)
 
 
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts that would run as a script if they were not escaped; one contestant, one run."""
-    out = tmp_path_factory.mktemp("hostile")
-    train(out, *small("multi-class", ATTACK), ["as-softmax"], epochs=1)
-    return out
+
+    def make(out: Path) -> None:
+        train(out, *small("multi-class", ATTACK), ["as-softmax"], epochs=1)
+
+    return once(tmp_path_factory, "hostile", make)

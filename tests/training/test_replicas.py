@@ -1,4 +1,4 @@
-"""Two processes, real ones, started once: torchrun and gloo."""
+"""Two processes, real ones, started once, with gloo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.toy import N, launch
+from tests.processes import run_ranks
+from tests.training.toy import N
 from tests.training.two_processes import SETTINGS, trained
 
 
@@ -16,7 +17,7 @@ from tests.training.two_processes import SETTINGS, trained
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each process ended with."""
     folder: Path = tmp_path_factory.mktemp("processes")
-    launch(2, "tests.training.two_processes", str(folder))
+    run_ranks(2, "tests.training.two_processes", folder)
     assert (folder / "batch-norm" / "checkpoint.pt").exists()
     return [torch.load(folder / f"results.{rank}") for rank in range(2)]
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +11,6 @@ from torch.utils.data import TensorDataset
 from sparring import ASSoftmaxLoss
 from sparring.training.loop import train
 
-ROOT = Path(__file__).parents[2]
 N = 96
 
 
@@ -46,13 +41,3 @@ def run(model: nn.Module | None = None, loss: Any = None, **settings: Any) -> tu
 def gap(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     """The largest difference of two weights."""
     return max(float((a[name] - b[name]).abs().max()) for name in a)
-
-
-def launch(n: int, module: str, *arguments: str) -> None:
-    """Run a module of the tests on n processes."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n)]
-    command = [*torchrun, "-m", module, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]

@@ -1,4 +1,4 @@
-"""Run by test_replicas.py under torchrun: trains, resumes and diverges, and saves the results."""
+"""Run by test_replicas.py on two ranks: trains, resumes and diverges, and saves the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run by test_head.py under torchrun on four ranks: all checks that need several ranks, in one launch.
+"""Run by test_head.py on four ranks: all checks that need several ranks, in one launch.
 
 An error on any rank fails the launch. Rank 0 prints a line for each group of checks that passed.
 """
@@ -19,14 +19,14 @@ def main() -> None:
     three = dist.new_group([0, 1, 2])
     one = dist.new_group([3])
     two = dist.new_group([0, 1])
-    n_cases = {4: unsharded.check_all(None)}
+    n_cases = {4: unsharded.check_all(None, part=0)}
     if dist.get_rank() < 3:  # three ranks and one rank, side by side
-        n_cases[3] = unsharded.check_all(three)
+        n_cases[3] = unsharded.check_all(three, part=1)
         nonfinite.check_all(three)
     else:
-        n_cases[1] = unsharded.check_all(one)
+        n_cases[1] = unsharded.check_all(one, part=0)
     if dist.get_rank() < 2:
-        n_cases[2] = unsharded.check_all(two)
+        n_cases[2] = unsharded.check_all(two, part=2)
     dist.barrier()
     collective_checks.check_all()
     mesh_checks.check_all(early)

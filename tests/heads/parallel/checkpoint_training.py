@@ -1,4 +1,4 @@
-"""Run by test_checkpoint.py under torchrun: train some steps, saving each, and write the final weights.
+"""Run by test_checkpoint.py on some ranks: train some steps, saving each, and write the final weights.
 
 checkpoint_training FOLDER FIRST LAST [die]: from the checkpoint of step FIRST (0: none) to step LAST; with
 "die" one rank exits while it saves the next step.

@@ -1,10 +1,8 @@
-"""Real processes: torchrun and gloo."""
+"""torchrun in a process of its own, for the tests of it; the others use tests/processes.py."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {
@@ -17,13 +15,3 @@ ENVIRONMENT = {
 
 def torchrun(n: int, *flags: str) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n), *flags]
-
-
-def run(n: int, module: str, *words: str, **settings: Any) -> str:
-    """What the processes printed; one that fails is a failure."""
-    command = [*torchrun(n), "-m", module, *words]
-    done = subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, cwd=ROOT, **settings
-    )
-    assert done.returncode == 0, f"{done.stdout[-1000:]}\n{done.stderr[-6000:]}"
-    return done.stdout

@@ -1,27 +1,34 @@
 """benchmarks/parallel.py runs, and measures the memory and bytes that its model predicts."""
 
 import subprocess
-import sys
+from pathlib import Path
+from typing import Any
 
-from tests.heads.parallel.launch import ENVIRONMENT, ROOT
+import pytest
 
-SCRIPT = [sys.executable, str(ROOT / "benchmarks" / "parallel.py")]
+from tests.processes import ROOT, run_ranks
+from tests.scripts import run_script
+
+SCRIPT = ROOT / "benchmarks" / "parallel.py"
 
 
-def table(*flags: str) -> list[list[str]]:
-    done = subprocess.run(
-        [*SCRIPT, *flags], env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+def torchrun(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    """Runs on ranks what torchrun would run."""
+    n, script, *words = command[command.index("--nproc-per-node") + 1 :]
+    assert Path(script) == SCRIPT
+    return subprocess.CompletedProcess(command, 0, run_ranks(int(n), script, *words), "")
+
+
+def table(monkeypatch: pytest.MonkeyPatch, *flags: str) -> list[list[str]]:
+    monkeypatch.setattr(subprocess, "run", torchrun)
+    out = run_script(SCRIPT, *flags)
     return [
-        [cell.strip() for cell in line.split("│")[1:-1]]
-        for line in done.stdout.splitlines()
-        if line.startswith("│")
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")
     ]
 
 
-def test_what_is_measured_is_what_the_model_says() -> None:
-    rows = table("--quick", "--repeats", "1")
+def test_what_is_measured_is_what_the_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table(monkeypatch, "--quick", "--repeats", "1")
     assert [row[:2] for row in rows][-1] == ["class-parallel, AS-Softmax, 90 % won", "2"]
     assert len(rows) == 11
     for name, ranks, _, kept, says, *_ in rows:
@@ -31,7 +38,7 @@ def test_what_is_measured_is_what_the_model_says() -> None:
     assert float(sent["gathering logits"][0].replace(",", "")) > 50 * 17.2
 
 
-def test_clusters() -> None:
-    rows = table("--clusters")
+def test_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = table(monkeypatch, "--clusters")
     assert rows[0][:3] == ["10,000,000", "1", "81.9"]
     assert rows[-1][:3] == ["100,000,000", "256", "3.2"]

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from torch import nn
 
 from sparring.heads.parallel import Checkpoints
 from sparring.heads.parallel.checkpoint import verify_manifest
-from tests.heads.parallel.launch import ENVIRONMENT, ROOT, run, torchrun
+from tests.processes import run_ranks
 
 SCRIPT = "tests.heads.parallel.checkpoint_training"
 
@@ -25,7 +24,7 @@ def weights(folder: Path, n_ranks: int) -> list[torch.Tensor]:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six steps on three ranks."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    run(3, SCRIPT, str(folder), "0", "6")
+    run_ranks(3, SCRIPT, folder, 0, 6)
     return folder
 
 
@@ -46,9 +45,7 @@ def test_two_ranks_continue_after_a_crash_of_three(undisturbed: Path, tmp_path: 
     source, checkpoints = Checkpoints(undisturbed), Checkpoints(tmp_path)
     assert source.steps() == [3, 4, 5, 6]  # the last four are kept
     shutil.copytree(source.path(3), checkpoints.path(3))
-    command = [*torchrun(3), "-m", SCRIPT, str(tmp_path), "3", "3", "die"]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, cwd=ROOT)
-    assert done.returncode != 0
+    run_ranks(3, SCRIPT, tmp_path, 3, 3, "die", fails=True)
     assert list(tmp_path.glob("*.part"))  # the checkpoint was being written
     assert checkpoints.steps() == [3]
 
@@ -57,7 +54,7 @@ def test_two_ranks_continue_after_a_crash_of_three(undisturbed: Path, tmp_path: 
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 4
     damaged.write_bytes(content)
-    run(2, SCRIPT, str(tmp_path), "3", "6")  # each rank asserts that it begins with step 3
+    run_ranks(2, SCRIPT, tmp_path, 3, 6)  # each rank asserts that it begins with step 3
     assert not list(tmp_path.glob("*.part"))
     for a, b in zip(weights(undisturbed, 3), weights(tmp_path, 2), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

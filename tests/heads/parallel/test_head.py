@@ -15,13 +15,13 @@ from sparring import (
     WarmupDelta,
 )
 from tests.heads.parallel import nonfinite
-from tests.heads.parallel.launch import run
+from tests.processes import run_ranks
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "unsharded: [(1, 156), (2, 156), (3, 156), (4, 156)]",  # number of ranks, cases
+        "unsharded: [(1, 30), (2, 30), (3, 30), (4, 30)]",  # number of ranks, cases
         "nonfinite: passed",
         "collectives: passed",
         "meshes: passed",
@@ -33,7 +33,7 @@ def test_on_several_ranks(all_ranks: list[str], line: str) -> None:
 
 @pytest.fixture(scope="module")
 def all_ranks() -> list[str]:
-    return run(4, "tests.heads.parallel.all_ranks").splitlines()
+    return run_ranks(4, "tests.heads.parallel.all_ranks").splitlines()
 
 
 def test_nonfinite_values_in_one_process() -> None:

@@ -154,7 +154,7 @@ def test_without_altair_the_extra_is_named(
     assert capsys.readouterr().err == "sparring: charts need altair: pip install 'sparring[report]'\n"
 
 
-def test_a_report_imports_no_training(digits: Path, tmp_path: Path) -> None:
+def test_a_report_imports_no_training(hostile: Path, tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
@@ -163,6 +163,6 @@ build_report([Path(sys.argv[1])], Path(sys.argv[2]))
 heavy = {"transformers", "accelerate", "sklearn", "sparring.training.loop", "sparring.lab.runs.config"}
 print(heavy & {*sys.modules})
 """
-    command = [sys.executable, "-c", code, str(digits), str(tmp_path / "r.html")]
+    command = [sys.executable, "-c", code, str(hostile), str(tmp_path / "r.html")]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert output.splitlines()[-1] == "set()"

@@ -1,10 +1,9 @@
 """Parallel runs: an interrupt saves them, an error of one is raised, results equal those of runs in turn."""
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,37 +16,33 @@ from sparring.lab.runs.config import Config
 from sparring.lab.runs.jobs import run_all
 from sparring.lab.table import console
 from tests.lab.data import data, task
+from tests.processes import CONTEXT, Program
 
 LOSSES = "softmax,as-softmax,t-softmax:lr=1e30"  # the last one diverges
-SMALL = ["--epochs", "12", "--n-train", "400", "--n-dev", "100", "--n-test", "100"]
+SMALL = ["--epochs", "6", "--n-train", "400", "--n-dev", "100", "--n-test", "100"]
 COMMAND = ["compare", "digits", "--losses", LOSSES, *SMALL, "--json"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals to a group of processes")
 def test_interrupted_parallel_runs_continue_and_end_as_runs_in_turn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first time its workers import everything, as a user's do."""
     parallel = [*COMMAND, "--jobs", "2", "--out", str(tmp_path / "parallel")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sparring.cli", *parallel],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    program = Program("sparring.cli", *parallel)
     while sum(file.read_text().count("\n") >= 5 for file in tmp_path.rglob("steps.jsonl")) < 2:
-        assert process.poll() is None, process.communicate()
+        assert program.poll() is None, program.err
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    out, error = process.communicate(timeout=120)
-    assert (process.returncode, out) == (130, ""), error
-    assert error == "interrupted; the same command goes on where it stopped\n"
+    os.killpg(program.pid, signal.SIGINT)  # as a terminal does
+    assert (program.wait(), program.out) == (130, ""), program.err
+    assert program.err == "interrupted; the same command goes on where it stopped\n"
     started = {file.parent for file in tmp_path.rglob("steps.jsonl") if "t-softmax" not in str(file.parent)}
     unfinished = {folder for folder in started if not (folder / "summary.json").exists()}
     assert unfinished
     assert all((folder / "checkpoint.pt").exists() for folder in unfinished)
 
     results = []
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: CONTEXT)
     for command in (parallel, [*COMMAND, "--threads", "1", "--out", str(tmp_path / "in turn")]):
         assert main(command) == 1
         shown = capsys.readouterr()
@@ -60,8 +55,9 @@ def test_interrupted_parallel_runs_continue_and_end_as_runs_in_turn(
     assert len(results[0]) == 2
 
 
-def test_an_error_in_a_worker_is_raised(tmp_path: Path) -> None:
+def test_an_error_in_a_worker_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the worker looks for the model's folder."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: CONTEXT)
     samples = data("multi-class")
     config = Config("digits", out=str(tmp_path), model=str(tmp_path / "no-model"), epochs=1)
     plans = plans_for([config.replace(loss="softmax"), config], 1, task("multi-class", samples), samples)

@@ -6,8 +6,6 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from sparring.losses import make_loss
 from sparring.training import checkpoint
 from sparring.training.resume import ResumeWarning
 from tests.lab.data import Interrupt, data, encoder_for, load, task
+from tests.processes import Program
 
 TIMES = ("seconds", "cpu_seconds", "folder", "config")
 
@@ -315,16 +314,14 @@ def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     flags = ["run", "digits", "--epochs", "40", "--threads", "1", "--out", str(tmp_path)]
-    command = [sys.executable, "-m", "sparring.cli", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    program = Program("sparring.cli", *flags)
     while not (steps := list(tmp_path.rglob("steps.jsonl"))) or steps[0].read_text().count("\n") < 5:
-        assert process.poll() is None
+        assert program.poll() is None, program.err
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert error == "interrupted; the same command goes on where it stopped\n"
+    os.kill(program.pid, signal.SIGINT)
+    assert program.wait() == 130
+    assert program.out == ""
+    assert program.err == "interrupted; the same command goes on where it stopped\n"
     saved = torch.load(next(tmp_path.rglob("checkpoint.pt")), weights_only=True)
     assert saved["n_done"] == json.loads(steps[0].read_text().splitlines()[-1])["step"]
 
