@@ -34,9 +34,8 @@ from sparring import make_loss
 from sparring.files import write_text
 from sparring.lab.datasets import get_task
 from sparring.lab.models.settings import ModelOptions
-from sparring.lab.suspects import THRESHOLDS
 from sparring.lab.task import Where
-from sparring.training.history import DEFAULT_SCORE, SCORES, MarginHistory
+from sparring.training.history import SCORES, MarginHistory
 from sparring.training.loop import Loop
 from sparring.training.presets import adamw
 
@@ -127,7 +126,9 @@ def train(
     seconds = 0.0
     if first is not None:
         result, history = train(samples, first, noise, rate, seed)
-        kept = (history.scores() <= THRESHOLDS[DEFAULT_SCORE]).nonzero().squeeze(1)
+        is_kept = torch.ones(N_TRAIN, dtype=torch.bool)
+        is_kept[history.suspects()] = False
+        kept = is_kept.nonzero().squeeze(1)
         seconds = result["cpu_seconds"]
     lr, epochs, name = (settings.pop(key) for key in ("lr", "epochs", "loss"))
     truth = samples.labels["train"]

@@ -23,7 +23,7 @@ SHOWN = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     folder = "the folder of a run, or a folder above several runs: the best on dev"
     parser.add_argument("run", metavar="RUN", help=folder)
-    top = "how many samples; default: all whose rival was ahead on average"
+    top = "how many samples; default: as many as had a rival ahead on average"
     parser.add_argument("--top", type=int, metavar="N", help=top)
     score = f"how labels are ranked (default: {DEFAULT_SCORE})"
     parser.add_argument("--score", choices=tuple(SCORES), default=DEFAULT_SCORE, help=score)

@@ -24,7 +24,7 @@ UNSEEN = 0
 ACTIVE = 1
 WON = 2
 CONCEDED = 3
-DEFAULT_SCORE = "margin"
+DEFAULT_SCORE = "loss"  # it has the highest average precision: `docs/results/labels`
 
 
 class MarginHistory:
@@ -123,10 +123,10 @@ class MarginHistory:
         """(n_samples,) how suspicious each label is; NaN for samples without a look.
 
         Args:
-            score: "margin": minus the mean margin of probabilities. "aum": minus the mean margin of logits
-                (Pleiss et al. 2020). "loss": the mean cross entropy. "conceded": the share of looks at which
-                it was conceded. "forgetting": how often it was right and then wrong again, and the number of
-                looks for a sample that was never right (Toneva et al. 2019).
+            score: "loss": the mean cross entropy over the epochs. "margin": minus the mean margin of
+                probabilities. "aum": minus the mean margin of logits (Pleiss et al. 2020). "conceded": the
+                share of looks at which it was conceded. "forgetting": how often it was right and then wrong
+                again, and the number of looks for a sample that was never right (Toneva et al. 2019).
 
         Raises:
             ValueError: For an unknown score.
@@ -138,6 +138,17 @@ class MarginHistory:
     def rank(self, score: str = DEFAULT_SCORE) -> Tensor:
         """Indices of the samples, the most suspicious label first."""
         return self.scores(score).nan_to_num(-torch.inf).argsort(descending=True, stable=True)
+
+    def suspects(self, score: str = DEFAULT_SCORE, top: int | None = None) -> Tensor:
+        """Indices of the samples whose labels look wrong, the most suspicious first.
+
+        Args:
+            score: Ranks the samples, see `scores`.
+            top: How many. None: as many as there are samples that another class led on average.
+        """
+        if top is None:
+            top = int((self.scores("margin") > 0).sum())
+        return self.rank(score)[:top]
 
     def proposed(self) -> Tensor:
         """(n_samples,) the class that was the strongest rival most often; -1 for samples without a look."""
@@ -235,9 +246,9 @@ def _forgetting(history: MarginHistory) -> Tensor:
 
 
 SCORES: dict[str, Callable[[MarginHistory], Tensor]] = {
+    "loss": lambda history: -history.log_p.float().nanmean(0),
     "margin": _probability_margin,
     "aum": lambda history: -history.margin.float().nanmean(0),
-    "loss": lambda history: -history.log_p.float().nanmean(0),
     "conceded": _conceded,
     "forgetting": _forgetting,
 }

@@ -121,6 +121,7 @@ LINES: dict[str, type[FileRecord]] = {
         given=str,
         proposed=str,
         score=Number,
+        lead=Number,
         conceded=Number,
     ),
     "predictions": _record(
