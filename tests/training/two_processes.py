@@ -27,6 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "scorecard": Scorecard(N, max_rest=2),
         "accumulation": AdaptiveAccumulation(0.5, 4),
         "epochs": 8,
+        "history": True,
     },
     "checks": {
         "scorecard": Scorecard(N, check=True, max_rest=1),
@@ -34,7 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "all": {"speed": "all", "epochs": 8},
     "auto": {"skip": "auto", "scorecard": Scorecard(N)},
-    "micro": {"skip": "micro", "accumulation": 3},
+    "micro": {"skip": "micro", "accumulation": 3, "history": True},
     "batch-norm": {"epochs": 2},
 }
 
@@ -80,6 +81,7 @@ def trained(name: str, folder: Path | None = None) -> dict[str, Any]:
         "n_updates": record.totals["n_updates"],
         "counts": [(entry["n_forward"], entry["n_backward"], entry["n_won"]) for entry in record.epochs],
         "delta": training.engine.delta,
+        "history": training.margins.state_dict() if training.margins is not None else {},
     }
 
 

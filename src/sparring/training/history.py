@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import torch
 import torch.distributed as dist
@@ -25,12 +24,15 @@ WON = 2
 CONCEDED = 3
 DEFAULT_SCORE = "margin"
 
+_LARGEST = torch.finfo(torch.float16).max
+_NOWHERE = 2**31  # above all classes
+
 
 class MarginHistory:
     """Records one look at each sample in each epoch: 13 bytes a sample and epoch.
 
     Where a sample has several rows (tokens), the row with the smallest margin counts. Where it rests, the
-    epoch has no look at it.
+    epoch has no look at it. Infinite margins are recorded as ±65504, the largest number in half precision.
 
     Args:
         n_samples: Size of the data set.
@@ -40,7 +42,8 @@ class MarginHistory:
             For multi-label samples, the smallest of a positive label minus the largest of a negative one.
         log_p: (epochs, n_samples) log-probability of the target, or of that positive label.
         rival: (epochs, n_samples) the class of the largest other logit; -1 without a look.
-        place: (epochs, n_samples) the row within the sample (tokens), or the positive label (multi-label).
+        place: (epochs, n_samples) the row within the sample (tokens), or the positive label (multi-label);
+            -1 without a look.
         state: (epochs, n_samples) UNSEEN, ACTIVE, WON or CONCEDED.
 
     Example:
@@ -89,7 +92,7 @@ class MarginHistory:
         self._extend(epoch + 1)
         looks = result.label_margins(ignore_index)
         margin = looks.margin.reshape(result.n_samples, -1)
-        worst = margin.nan_to_num(torch.inf, torch.inf, -torch.inf).argmin(1, keepdim=True)
+        worst = margin.nan_to_num(torch.inf).argmin(1, keepdim=True)  # +inf becomes finite
         margin, log_p, rival, label = (
             tensor.reshape(result.n_samples, -1).gather(1, worst).squeeze(1) for tensor in looks
         )
@@ -101,10 +104,16 @@ class MarginHistory:
             state = torch.where(conceded, CONCEDED, state)
         known = ~margin.isnan()
         indices = indices.cpu()
-        values = (margin, log_p, torch.where(known, rival, -1), place, torch.where(known, state, UNSEEN))
+        rival, place = (torch.where(known, classes, -1) for classes in (rival, place))
+        margin, log_p = (value.clamp(-_LARGEST, _LARGEST) for value in (margin, log_p))
+        values = (margin, log_p, rival, place, torch.where(known, state, UNSEEN))
         for name, value in zip(self._tensors, values, strict=True):
             table: Tensor = getattr(self, name)
             table[epoch, indices] = value.to(table.dtype).cpu()
+
+    def forget(self) -> None:
+        """Drop all looks before another run."""
+        self.load_state_dict(MarginHistory(self.n_samples).state_dict())
 
     def _extend(self, n_epochs: int) -> None:
         n_new = n_epochs - self.n_epochs
@@ -138,12 +147,18 @@ class MarginHistory:
 
     def proposed(self) -> Tensor:
         """(n_samples,) the class that was the strongest rival most often; -1 for samples without a look."""
-        return (
-            self.rival.mode(0).values.long() if self.n_epochs else self.rival.new_full((self.n_samples,), -1)
-        )
+        if not self.n_epochs:
+            return torch.full((self.n_samples,), -1)
+        # An epoch without a look gets a number that no other epoch has. Of equally frequent numbers, `mode`
+        # returns the smallest, so a class precedes these numbers.
+        alone = _NOWHERE + torch.arange(self.n_epochs)[:, None]
+        most_frequent = torch.where(self.rival < 0, alone, self.rival).mode(0).values
+        return torch.where(most_frequent < _NOWHERE, most_frequent, -1)
 
     def last_doubt(self) -> tuple[Tensor, Tensor]:
         """(n_samples,) the place and the strongest rival at the last look at each sample; -1 without one."""
+        if not self.n_epochs:
+            return self.proposed(), self.proposed()
         seen = self.state != UNSEEN
         last = (seen.int() * torch.arange(1, self.n_epochs + 1)[:, None]).argmax(0, keepdim=True)
         return self.place.gather(0, last).squeeze(0), self.rival.gather(0, last).squeeze(0)
@@ -167,15 +182,19 @@ class MarginHistory:
         import numpy as np
 
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            # numpy leaves a file open that it opened itself and cannot read
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 tensors = {name: torch.from_numpy(arrays[name]) for name in cls._tensors}
-        except (OSError, KeyError, TypeError, ValueError, EOFError, BadZipFile) as error:
+        except Exception as error:  # damaged bytes can make zipfile, zlib or numpy raise anything
             raise ValueError(f"{path}: cannot be read as a history of margins ({error})") from None
-        history = cls(tensors["state"].shape[-1] or 1)
+        shape = tensors["state"].shape
+        history = cls(shape[1] if len(shape) == 2 and shape[1] else 1)
         for name, tensor in tensors.items():
             expected: Tensor = getattr(history, name)
-            if tensor.dtype != expected.dtype or tensor.shape != tensors["state"].shape or tensor.ndim != 2:
+            if tensor.dtype != expected.dtype or tensor.shape != shape or tensor.ndim != 2:
                 raise ValueError(f"{path}: {name} must be ({expected.dtype}, epochs by samples)")
+        if bool((tensors["state"] > CONCEDED).any()):
+            raise ValueError(f"{path}: a state must lie between {UNSEEN} and {CONCEDED}")
         history.load_state_dict(tensors)
         return history
 
@@ -208,7 +227,9 @@ class MarginHistory:
 
 def _probability_margin(history: MarginHistory) -> Tensor:
     log_p, margin = history.log_p.float(), history.margin.float()
-    return -(log_p.exp() - (log_p - margin).exp()).nanmean(0)
+    p = log_p.exp()
+    rival = torch.minimum((log_p - margin).exp(), 1 - p)  # log p in half precision may be off
+    return -(p - rival).nanmean(0)
 
 
 def _conceded(history: MarginHistory) -> Tensor:
