@@ -41,16 +41,18 @@ def test_processes_end_with_equal_weights(results: list[dict[str, Any]], name: s
         assert a["steps"] > 1
 
 
-def test_two_processes_do_what_one_does(results: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", ["micro", "concede"])
+def test_two_processes_do_what_one_does(results: list[dict[str, Any]], name: str) -> None:
     """Half the batch each, without dropout: the same mean over the same window."""
-    one, two = trained("micro"), results[0]["micro"]
-    for name, value in one["weights"].items():
-        torch.testing.assert_close(two["weights"][name], value, rtol=1e-4, atol=1e-5)
+    one, two = trained(name), results[0][name]
+    for key, value in one["weights"].items():
+        torch.testing.assert_close(two["weights"][key], value, rtol=1e-4, atol=1e-5)
     assert [counts[0] for counts in two["counts"]] == [N] * 5
     assert (two["history"]["state"] != UNSEEN).all(), "each process knows the looks of the other"
     for key in ("margin", "rival", "place"):
         torch.testing.assert_close(two["history"][key], one["history"][key], rtol=0.01, atol=0.01)
-    assert [counts[2] for counts in two["counts"]] == [counts[2] for counts in one["counts"]]
+    assert [counts[2:] for counts in two["counts"]] == [counts[2:] for counts in one["counts"]]
+    assert any(counts[3] for counts in two["counts"]) == (name == "concede")
 
 
 def test_compaction_inside_distributed_data_parallel(results: list[dict[str, Any]]) -> None:
