@@ -177,6 +177,8 @@ class WarmupConcede(WarmupDelta):
         total_steps: int,
         share: float = CONCEDE_WARMUP,
     ) -> None:
+        if not isinstance(concede, DeltaSchedule):
+            check_range("concede", concede, 0, 1, note="1 concedes nothing")
         super().__init__(concede, total_steps=total_steps, share=share)
 
 

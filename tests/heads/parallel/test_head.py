@@ -21,7 +21,7 @@ from tests.heads.parallel.launch import run
 @pytest.mark.parametrize(
     "line",
     [
-        "unsharded: [(1, 156), (2, 156), (3, 156), (4, 156)]",  # number of ranks, cases
+        "unsharded: [(1, 208), (2, 208), (3, 208), (4, 208)]",  # number of ranks, cases
         "nonfinite: passed",
         "collectives: passed",
         "meshes: passed",
