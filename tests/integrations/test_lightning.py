@@ -232,6 +232,28 @@ def test_warm_up_of_delta(tmp_path: Path) -> None:
     assert [round(entry["delta"], 6) for entry in module.seen] == [1.0] * 11 + [0.2] * 13
 
 
+def test_conceding(tmp_path: Path) -> None:
+    """Nothing in the first 5 of 24 batches; a run resumed in or after the warm-up ends the same."""
+
+    class Keep(lightning.pytorch.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            trainer.save_checkpoint(tmp_path / f"{trainer.global_step}.ckpt")
+
+    own = {"loss": "softmax", "concede": 0.2, "rests": True}
+    whole = Ours(**own)
+    fit(whole, tmp_path, callbacks=[Keep()])
+    shares = [entry["conceded_share"] for entry in whole.seen]
+    assert len(shares) == 24
+    assert not any(shares[:5])
+    assert any(shares[5:])
+    for n_steps in (3, 9):
+        again = Ours(seed=7, **own)
+        fit(again, tmp_path, ckpt_path=tmp_path / f"{n_steps}.ckpt")
+        assert torch.equal(weights(whole.net), weights(again.net))
+        assert [entry["conceded_share"] for entry in again.seen] == shares[n_steps:]
+        assert again.objective.concede.n_steps == 24
+
+
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"return self.resting\(dataset, batch_size\)"):
         fit(Ours(speed="all"), tmp_path)

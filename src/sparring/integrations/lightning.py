@@ -233,6 +233,8 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             "accumulation": float(window.accumulation),
             "samples_backward": engine.totals()["n_backward"],
         }
+        if window.conceded_share is not None:
+            entry["conceded_share"] = window.conceded_share
         if engine.delta is not None:
             entry["delta"] = engine.delta
         self.log_dict(entry, on_step=True, on_epoch=False)
