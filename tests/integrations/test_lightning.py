@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, SoftmaxLoss
+from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, SoftmaxLoss, WarmupConcede
 from sparring.integrations.lightning import SparringCallback, SparringModule
 from tests.integrations.tiny import weights
 
@@ -325,6 +325,24 @@ def test_callback_moves_delta_by_batches(tmp_path: Path) -> None:
     module = Theirs(ASSoftmaxLoss(LinearDelta(1.0, 0.1, total_steps=24)))
     fit(module, tmp_path, callbacks=[SparringCallback(accumulation=3)])
     assert module.loss.delta.value == 0.1
+
+
+def test_callback_logs_the_conceded_share(tmp_path: Path) -> None:
+    """It advances κ, and the share is that of the rows of the step."""
+    shares: list[float] = []
+
+    class Keep(lightning.pytorch.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            shares.append(float(trainer.callback_metrics["conceded_share"]))
+
+    module = Theirs(SoftmaxLoss(concede=WarmupConcede(0.2, total_steps=24)))
+    fit(module, tmp_path, callbacks=[SparringCallback(), Keep()])
+    assert module.loss.concede.n_steps == 24
+    assert not any(shares[:5])
+    assert sum(shares[5:]) > 0
+    assert all(
+        (share * rows).is_integer() for share, rows in zip(shares, [8, 8, 8, 8, 8, 4] * 4, strict=True)
+    )
 
 
 def test_callback_accumulates_where_windows_end_together(tmp_path: Path) -> None:
