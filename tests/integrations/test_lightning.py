@@ -16,7 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, SoftmaxLoss, WarmupConcede
+from sparring import (
+    AdaptiveAccumulation,
+    ASSoftmaxLoss,
+    ConstantDelta,
+    LinearDelta,
+    SoftmaxLoss,
+    WarmupConcede,
+)
 from sparring.integrations.lightning import SparringCallback, SparringModule
 from tests.integrations.tiny import weights
 
@@ -50,7 +57,7 @@ class Ours(SparringModule, lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
-        total = int(self.trainer.estimated_stepping_batches)
+        total = self.trainer.estimated_stepping_batches
         rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / total)
         return (
             {"optimizer": optimizer, "lr_scheduler": {"scheduler": rate, "interval": "step"}}
@@ -252,6 +259,26 @@ def test_conceding(tmp_path: Path) -> None:
         assert torch.equal(weights(whole.net), weights(again.net))
         assert [entry["conceded_share"] for entry in again.seen] == shares[n_steps:]
         assert again.objective.concede.n_steps == 24
+
+
+def test_a_warm_up_needs_the_length_of_training(tmp_path: Path) -> None:
+    """Training without an end has none: a number κ is refused, unless it has no warm-up."""
+
+    class Endless(Ours):
+        def on_train_batch_end(self, *_: Any) -> None:
+            self.trainer.should_stop = True
+
+    endless = {"schedule": False, "loss": "softmax"}
+    with pytest.raises(ValueError, match=r"whose length is unknown; set .* concede_warmup=0"):
+        fit(Endless(concede=0.2, **endless), tmp_path, epochs=-1)
+    own: list[dict[str, Any]] = [
+        {"concede": 0.2, "concede_warmup": 0.0},
+        {"loss": SoftmaxLoss(concede=ConstantDelta(0.2))},
+    ]
+    for settings in own:
+        module = Endless(**{**endless, **settings})
+        fit(module, tmp_path, epochs=-1)
+        assert module.engine.record.totals["n_forward"] > 0
 
 
 def test_mistakes(tmp_path: Path) -> None:
