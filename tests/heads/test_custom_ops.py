@@ -7,6 +7,10 @@ import torch.nn.functional as F
 
 import sparring
 from sparring import functional as SF
+from sparring.heads.custom_ops import _spec, spec_arguments
+from sparring.heads.dispatch import HeadSpec
+from sparring.heads.gradients import NeedsGrad
+from sparring.losses.as_softmax import as_softmax_rows
 from tests.heads.cases import batch, results
 
 
@@ -72,6 +76,36 @@ def test_torch_compile_does_not_compile_for_every_batch_size() -> None:
         compiled(x, target).backward()
         torch.testing.assert_close(x.grad, torch.autograd.grad(head(x, target), x)[0])
     assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("loss", ["softmax", "as-softmax", "as-logit"])
+def test_a_schedule_of_kappa_does_not_compile_at_every_step(loss: str) -> None:
+    """Once without conceded rows, once with them, whatever κ is."""
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    head = sparring.LinearLoss(6, 9, loss=loss, concede=sparring.LinearDelta(1.0, 0.0, total_steps=8))
+    head.linear.weight.data *= 6
+    compiled = torch.compile(head.rows, backend=counter, fullgraph=True)
+    x, target = torch.randn(20, 6), torch.arange(20) % 9
+    n_conceded = set()
+    for _ in range(8):
+        rows, expected = compiled(x, target), head.rows(x, target)
+        torch.testing.assert_close(rows.value, expected.value)
+        assert (rows.conceded is None) == (expected.conceded is None)
+        if rows.conceded is not None:
+            assert torch.equal(rows.conceded, expected.conceded)
+            n_conceded.add(int(rows.conceded.sum()))
+        head.concede.step()
+    assert counter.frame_count <= 2
+    assert len(n_conceded) > 2
+
+
+@pytest.mark.parametrize("settings", [{"delta": 0.2}, {"concede": 0.5, "delta": 0.2}])
+def test_settings_are_passed_by_name(settings: dict[str, float]) -> None:
+    """Also those of a loss without κ, and in any order."""
+    spec = HeadSpec(as_softmax_rows, settings, -100, torch.float32, "torch", None)
+    *arguments, _ = spec_arguments(spec, NeedsGrad(True, True, True))
+    assert _spec(*arguments).settings == {"concede": 1.0, **settings}
 
 
 def test_a_schedule_under_torch_compile_does_not_compile_at_every_step() -> None:

@@ -206,6 +206,24 @@ def test_evaluation_goes_by_one_delta(tmp_path: Path) -> None:
     assert trainer.evaluate()["eval_loss"] == fixed.evaluate()["eval_loss"]
 
 
+def test_conceding(tmp_path: Path) -> None:
+    """Nothing in the first 8 of 39 steps and in evaluations; a run resumed in the warm-up ends the same."""
+    own, data = {"loss": "softmax", "concede": 0.02}, Sentences(hard=4)
+    args = arguments(tmp_path, logging_steps=1, save_strategy="steps", save_steps=6)
+    whole = trained(tmp_path, data=data, args=args, **own)
+    shares = [entry["conceded_share"] for entry in whole.state.log_history if "conceded_share" in entry]
+    assert len(shares) == 39
+    assert not any(shares[:8])
+    assert any(shares[8:])
+    plain = SparringTrainer(whole.model, arguments(tmp_path), eval_dataset=data, loss="softmax")
+    assert whole.evaluate(data)["eval_loss"] == plain.evaluate()["eval_loss"]
+    assert whole.objective.rows(torch.tensor([[9.0, 0.0]]), torch.tensor([1])).conceded.item()
+    again = SparringTrainer(bert(seed=9), arguments(tmp_path), train_dataset=data, **own)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-6"))
+    assert torch.equal(weights(whole.model), weights(again.model))
+    assert (again.objective.concede.n_steps, again.objective.concede.value) == (39, 0.02)
+
+
 def test_load_best_model(tmp_path: Path) -> None:
     args = arguments(
         tmp_path,

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, SoftmaxLoss
+from sparring import (
+    AdaptiveAccumulation,
+    ASSoftmaxLoss,
+    ConstantDelta,
+    LinearDelta,
+    SoftmaxLoss,
+    WarmupConcede,
+)
 from sparring.integrations.lightning import SparringCallback, SparringModule
 from tests.integrations.tiny import weights
 from tests.processes import run_ranks
@@ -48,7 +55,7 @@ class Ours(SparringModule, lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=0.02)
-        total = int(self.trainer.estimated_stepping_batches)
+        total = self.trainer.estimated_stepping_batches
         rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / total)
         return (
             {"optimizer": optimizer, "lr_scheduler": {"scheduler": rate, "interval": "step"}}
@@ -220,6 +227,48 @@ def test_warm_up_of_delta(tmp_path: Path) -> None:
     assert [round(entry["delta"], 6) for entry in module.seen] == [1.0] * 11 + [0.2] * 13
 
 
+def test_conceding(tmp_path: Path) -> None:
+    """Nothing in the first 5 of 24 batches; a run resumed in or after the warm-up ends the same."""
+
+    class Keep(lightning.pytorch.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            trainer.save_checkpoint(tmp_path / f"{trainer.global_step}.ckpt")
+
+    own = {"loss": "softmax", "concede": 0.2, "rests": True}
+    whole = Ours(**own)
+    fit(whole, tmp_path, callbacks=[Keep()])
+    shares = [entry["conceded_share"] for entry in whole.seen]
+    assert len(shares) == 24
+    assert not any(shares[:5])
+    assert any(shares[5:])
+    for n_steps in (3, 9):
+        again = Ours(seed=7, **own)
+        fit(again, tmp_path, ckpt_path=tmp_path / f"{n_steps}.ckpt")
+        assert torch.equal(weights(whole.net), weights(again.net))
+        assert [entry["conceded_share"] for entry in again.seen] == shares[n_steps:]
+        assert again.objective.concede.n_steps == 24
+
+
+def test_a_warm_up_needs_the_length_of_training(tmp_path: Path) -> None:
+    """Training without an end has none: a number κ is refused, unless it has no warm-up."""
+
+    class Endless(Ours):
+        def on_train_batch_end(self, *_: Any) -> None:
+            self.trainer.should_stop = True
+
+    endless = {"schedule": False, "loss": "softmax"}
+    with pytest.raises(ValueError, match=r"whose length is unknown; set .* concede_warmup=0"):
+        fit(Endless(concede=0.2, **endless), tmp_path, epochs=-1)
+    own: list[dict[str, Any]] = [
+        {"concede": 0.2, "concede_warmup": 0.0},
+        {"loss": SoftmaxLoss(concede=ConstantDelta(0.2))},
+    ]
+    for settings in own:
+        module = Endless(**{**endless, **settings})
+        fit(module, tmp_path, epochs=-1)
+        assert module.engine.record.totals["n_forward"] > 0
+
+
 def test_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"return self.resting\(dataset, batch_size\)"):
         fit(Ours(speed="all"), tmp_path)
@@ -291,6 +340,24 @@ def test_callback_moves_delta_by_batches(tmp_path: Path) -> None:
     module = Theirs(ASSoftmaxLoss(LinearDelta(1.0, 0.1, total_steps=24)))
     fit(module, tmp_path, callbacks=[SparringCallback(accumulation=3)])
     assert module.loss.delta.value == 0.1
+
+
+def test_callback_logs_the_conceded_share(tmp_path: Path) -> None:
+    """It advances κ, and the share is that of the rows of the step."""
+    shares: list[float] = []
+
+    class Keep(lightning.pytorch.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            shares.append(float(trainer.callback_metrics["conceded_share"]))
+
+    module = Theirs(SoftmaxLoss(concede=WarmupConcede(0.2, total_steps=24)))
+    fit(module, tmp_path, callbacks=[SparringCallback(), Keep()])
+    assert module.loss.concede.n_steps == 24
+    assert not any(shares[:5])
+    assert sum(shares[5:]) > 0
+    assert all(
+        (share * rows).is_integer() for share, rows in zip(shares, [8, 8, 8, 8, 8, 4] * 4, strict=True)
+    )
 
 
 def test_callback_accumulates_where_windows_end_together(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._dynamo.testing import CompileCounter
 
 import sparring
-from sparring import LinearLoss, RowLosses, WarmupConcede, make_loss
+from sparring import LinearDelta, LinearLoss, RowLosses, WarmupConcede, make_loss
 from sparring.losses.kernels import margin_softmax
 from sparring.losses.kernels.rule import SOFTMAX_RULE, logit_rule, probability_rule
 from tests import reference
@@ -146,7 +148,65 @@ def test_schedule_is_saved_with_the_loss() -> None:
     assert copied.concede.value == 0.5
 
 
+@every_loss
+def test_a_schedule_compiles_once_with_and_once_without_conceded_rows(name: str) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    loss = make_loss(name, concede=LinearDelta(1.0, 0.0, total_steps=6))
+    compiled = torch.compile(loss.rows, backend=counter, fullgraph=True)
+    logits, target = batch(name, n_rows=40)
+    for _ in range(6):
+        rows, expected = compiled(logits, target), loss.rows(logits, target)
+        torch.testing.assert_close(rows.value, expected.value)
+        assert (rows.conceded is None) == (expected.conceded is None)
+        if rows.conceded is not None:
+            assert torch.equal(rows.conceded, expected.conceded)
+        loss.concede.step()
+    assert counter.frame_count <= 2
+
+
+@class_loss
+def test_kappa_zero_concedes_what_would_be_predicted_wrong(name: str) -> None:
+    """Also with class weights, which divide by all rows; NaN in an ignored row does not matter."""
+    logits, target = batch(name, n_rows=64)
+    logits[target == -100] = torch.nan
+    weight = torch.rand(7)
+    loss = make_loss(name, concede=0.0, weight=weight)
+    rows, gradient = rows_and_gradient(loss, logits, target)
+    wrong = (logits.argmax(1) != target) & (target != -100)
+    assert torch.equal(rows.conceded, wrong)
+    assert not gradient[~rows.active].any()
+    expected = make_loss(name).rows(logits, target).value * weight[target.clamp(min=0)]
+    total = weight[target[target != -100]].sum()
+    torch.testing.assert_close(rows.mean(), expected[rows.active].sum() / total)
+
+
+@every_loss
+def test_no_rows_and_a_single_class(name: str) -> None:
+    """There is no opponent that could be ahead."""
+    loss = make_loss(name, concede=0.0)
+    for n_rows, n_classes in ((0, 4), (2, 1)):
+        shape = (n_rows, n_classes) if "multilabel" in name else (n_rows,)
+        rows = loss.rows(torch.randn(n_rows, n_classes), torch.zeros(shape, dtype=torch.long))
+        assert rows.conceded is not None
+        assert rows.conceded.tolist() == [False] * n_rows
+
+
+@every_loss
+def test_copies_keep_the_schedule_and_another_loss_refuses_it(name: str) -> None:
+    loss = make_loss(name, concede=WarmupConcede(0.5, total_steps=4))
+    loss.concede.step()
+    for copied in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert (copied.concede.n_steps, copied.concede.value) == (1, 0.5)
+        copied.concede.step()
+    assert loss.concede.n_steps == 1
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*concede"):
+        make_loss(name).load_state_dict(loss.state_dict())
+
+
 @pytest.mark.parametrize("concede", [-0.1, 1.5, float("nan")])
 def test_range(concede: float) -> None:
     with pytest.raises(ValueError, match=r"concede must lie in \[0, 1\].*1 or None concedes nothing"):
         sparring.SoftmaxLoss(concede=concede)
+    with pytest.raises(ValueError, match=r"concede must lie in \[0, 1\].*1 concedes nothing"):
+        WarmupConcede(concede, total_steps=4)

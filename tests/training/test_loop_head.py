@@ -94,3 +94,5 @@ def test_margins_of_features_are_those_of_the_logits(chunk_rows: int | None) -> 
     many = LinearLoss(6, 7, loss="multilabel-as-softmax", chunk_rows=chunk_rows)
     labels = torch.randint(2, (4, 3, 7))
     torch.testing.assert_close(many.margins(x, labels), margins(many.logits(x), labels), equal_nan=True)
+    assert many.margins(x[:0], labels[:0]).shape == (0, 3)
+    assert many.label_margins(x[:0], labels[:0]).rival.shape == (0, 3)

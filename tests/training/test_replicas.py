@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from sparring.training.history import UNSEEN
 from tests.processes import run_ranks
 from tests.training.toy import N
 from tests.training.two_processes import SETTINGS, trained
@@ -34,18 +35,25 @@ def test_processes_end_with_equal_weights(results: list[dict[str, Any]], name: s
     assert (a["steps"], a["n_updates"], a["delta"]) == (b["steps"], b["n_updates"], b["delta"])
     assert len(a["n_backward"]) == len(b["n_backward"])
     assert a["counts"] == b["counts"]
+    for key, table in a["history"].items():
+        assert torch.equal(table.nan_to_num(9), b["history"][key].nan_to_num(9))
     if name == "everything":
         assert any((x == 0) != (y == 0) for x, y in zip(a["n_backward"], b["n_backward"], strict=True))
         assert a["steps"] > 1
 
 
-def test_two_processes_do_what_one_does(results: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("name", ["micro", "concede"])
+def test_two_processes_do_what_one_does(results: list[dict[str, Any]], name: str) -> None:
     """Half the batch each, without dropout: the same mean over the same window."""
-    one, two = trained("micro"), results[0]["micro"]
-    for name, value in one["weights"].items():
-        torch.testing.assert_close(two["weights"][name], value, rtol=1e-4, atol=1e-5)
+    one, two = trained(name), results[0][name]
+    for key, value in one["weights"].items():
+        torch.testing.assert_close(two["weights"][key], value, rtol=1e-4, atol=1e-5)
     assert [counts[0] for counts in two["counts"]] == [N] * 5
-    assert [counts[2] for counts in two["counts"]] == [counts[2] for counts in one["counts"]]
+    assert (two["history"]["state"] != UNSEEN).all(), "each process knows the looks of the other"
+    for key in ("margin", "rival", "place"):
+        torch.testing.assert_close(two["history"][key], one["history"][key], rtol=0.01, atol=0.01)
+    assert [counts[2:] for counts in two["counts"]] == [counts[2:] for counts in one["counts"]]
+    assert any(counts[3] for counts in two["counts"]) == (name == "concede")
 
 
 def test_compaction_inside_distributed_data_parallel(results: list[dict[str, Any]]) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from torch import nn
 
-from sparring import ASSoftmaxLoss, DivergenceError, skip
+from sparring import ASSoftmaxLoss, DivergenceError, SoftmaxLoss, skip
 from sparring.files import CheckpointWarning
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.engine import Engine
@@ -22,11 +22,13 @@ from sparring.training.resume import ResumeError
 from tests.training.test_divergence import broken, loop, poisoned
 from tests.training.toy import N, digits_like, gap, net, run
 
+COUNTS = ("n_forward", "n_backward", "n_won", "n_conceded")
 SETTINGS: dict[str, dict[str, Any]] = {
     "everything": {
         "scorecard": Scorecard(N, max_rest=2),
         "accumulation": AdaptiveAccumulation(0.5, 4),
         "epochs": 8,
+        "history": True,
     },
     "checks": {
         "scorecard": Scorecard(N, check=True, max_rest=1),
@@ -34,7 +36,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "all": {"speed": "all", "epochs": 8},
     "auto": {"skip": "auto", "scorecard": Scorecard(N)},
-    "micro": {"skip": "micro", "accumulation": 3},
+    "micro": {"skip": "micro", "accumulation": 3, "history": True},
+    "concede": {"loss": SoftmaxLoss(concede=0.2), "history": True},
     "batch-norm": {"epochs": 2},
 }
 
@@ -49,7 +52,8 @@ def trained(name: str, folder: Path | None = None) -> dict[str, Any]:
         "accelerator": accelerator,
     }
     settings = {**usual, **SETTINGS[name]}
-    model = net(0.0 if name in ("micro", "batch-norm") else 0.1)
+    loss = settings.pop("loss", ASSoftmaxLoss(0.3))
+    model = net(0.0 if name in ("micro", "concede", "batch-norm") else 0.1)
     if name == "batch-norm":
         model.insert(1, nn.BatchNorm1d(24))
         settings["folder"] = folder
@@ -63,14 +67,14 @@ def trained(name: str, folder: Path | None = None) -> dict[str, Any]:
         train_on(engine, batches)
         n_backward.append(int(engine.record.totals["n_backward"] - before))
 
-    training = Loop(model, ASSoftmaxLoss(0.3), digits_like(), **settings)
+    training = Loop(model, loss, digits_like(), **settings)
     Engine.train_on = spy  # type: ignore[method-assign]
     record = training.run()
     Engine.train_on = train_on  # type: ignore[method-assign]
     if name == "batch-norm":  # started again it finds itself finished, on every process
         again = copy.deepcopy(model)
         nn.init.zeros_(again[0].weight)
-        Loop(again, ASSoftmaxLoss(0.3), digits_like(), **settings).run()
+        Loop(again, loss, digits_like(), **settings).run()
         assert gap(again.state_dict(), model.state_dict()) == 0
     return {
         "weights": model.state_dict(),
@@ -78,8 +82,9 @@ def trained(name: str, folder: Path | None = None) -> dict[str, Any]:
         "n_backward": n_backward,
         "steps": training.engine.accumulation.steps,
         "n_updates": record.totals["n_updates"],
-        "counts": [(entry["n_forward"], entry["n_backward"], entry["n_won"]) for entry in record.epochs],
+        "counts": [tuple(entry[count] for count in COUNTS) for entry in record.epochs],
         "delta": training.engine.delta,
+        "history": training.margins.state_dict() if training.margins is not None else {},
     }
 
 

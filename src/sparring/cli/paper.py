@@ -2,8 +2,8 @@
 
 import argparse
 
-from sparring.cli.flags import add_fields, add_run_arguments, flag_values
 from sparring.cli.terminal import print_json
+from sparring.cli.training import add_fields, add_run_arguments, flag_values
 from sparring.lab.paper.command import paper
 from sparring.lab.runs.config import SETTINGS
 

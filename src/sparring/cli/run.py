@@ -2,8 +2,7 @@
 
 import argparse
 
-from sparring.cli.flags import add_config_arguments, read_config
-from sparring.cli.training import train
+from sparring.cli.training import add_config_arguments, read_config, train
 from sparring.lab.runs.compare import plans_for
 from sparring.lab.runs.plan import open_task
 

@@ -3,9 +3,8 @@
 import argparse
 import shlex
 
-from sparring.cli.flags import add_config_arguments, read_config
 from sparring.cli.terminal import print_json
-from sparring.cli.training import print_failures, run_plans
+from sparring.cli.training import add_config_arguments, print_failures, read_config, run_plans
 from sparring.lab.runs.compare import plans_for, rows_of
 from sparring.lab.runs.plan import open_task
 from sparring.lab.runs.summaries import percent_cell

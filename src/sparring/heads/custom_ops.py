@@ -24,7 +24,9 @@ def spec_arguments(spec: HeadSpec, needs: NeedsGrad) -> tuple[Any, ...]:
     The settings of the loss are passed as a tensor: torch.compile would recompile for every value of δ.
     """
     zero = torch.zeros((), dtype=torch.float64, device="cpu")
-    settings = torch.stack([zero + value for value in spec.settings.values()])
+    name, _ = RULES[spec.row_function]
+    values = [spec.settings[name]] if name else []
+    settings = torch.stack([zero + value for value in (*values, spec.settings.get("concede", 1.0))])
     loss = spec.row_function.__name__
     return loss, settings, spec.ignore_index, spec.dtype, spec.impl, spec.chunk_rows or 0, list(needs)
 

@@ -187,7 +187,7 @@ class LinearLoss(LossWrapper):
     def _chunks(self, input: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The logits and targets of some rows at a time."""
         features = input.reshape(-1, input.shape[-1])
-        labels = target.reshape(len(features), -1) if self.multilabel else target.reshape(-1)
+        labels = target.reshape(-1, self.linear.out_features) if self.multilabel else target.reshape(-1)
         size, _ = chunk_sizes(
             features.shape, self.linear.out_features, self.chunk_rows, on_cpu=features.is_cpu
         )

@@ -167,7 +167,7 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
                 "to let samples rest, return self.resting(dataset, batch_size) from train_dataloader"
             )
         if self.settings.delta_warmup or getattr(self.objective, "concede", None) is not None:
-            self.settings.warm_up(self.objective, int(self.trainer.estimated_stepping_batches))
+            self.settings.warm_up(self.objective, self.trainer.estimated_stepping_batches)
         parts = self._parts._replace(scorecard=None if loader is None else loader.scorecard)
         forward = self.logits_and_targets
         self.engine = Engine(self, parts, forward, device=self.device, loader=loader, backward=self._backward)
@@ -233,6 +233,8 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             "accumulation": float(window.accumulation),
             "samples_backward": engine.totals()["n_backward"],
         }
+        if window.conceded_share is not None:
+            entry["conceded_share"] = window.conceded_share
         if engine.delta is not None:
             entry["delta"] = engine.delta
         self.log_dict(entry, on_step=True, on_epoch=False)

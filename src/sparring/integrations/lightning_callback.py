@@ -25,9 +25,10 @@ REFUSED = ("DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy")
 
 
 class SparringCallback(Callback):
-    """Skips the backward pass of won samples, moves δ and logs the won share.
+    """Skips the backward pass of won samples, moves δ and κ, and logs the shares of won and conceded rows.
 
-    For a module that optimizes automatically and has one of our losses.
+    For a module that optimizes automatically and has one of our losses. To concede, give the loss a
+    `WarmupConcede`: the callback adds no warm-up to a number.
 
     Args:
         loss: The loss of the module; not needed where it has only one. skip: Whether to skip backward
@@ -56,7 +57,7 @@ class SparringCallback(Callback):
         self.loss = loss
         self._module_loss: Loss | None = None  # of the module that is fitted
         self._compactions: list[Compaction] = []
-        self._counts: list[Tensor] = []  # valid and won rows of this window
+        self._counts: list[Tensor] = []  # valid, won and conceded rows of this window
         self._n_updates = 0
         self._n_micro = 0  # batches of this window
         self._saved: dict[str, Any] | None = None
@@ -90,7 +91,8 @@ class SparringCallback(Callback):
         def forward(input: Tensor, target: Tensor) -> Tensor:
             rows = loss.rows(input, target)
             if torch.is_grad_enabled():
-                self._counts.append(torch.stack([rows.valid.sum(), rows.won.sum()]))
+                masks = (rows.valid, rows.won, rows.valid & ~rows.active & ~rows.won)
+                self._counts.append(torch.stack([mask.sum() for mask in masks]))
             shape = target.shape[:-1] if isinstance(loss, MultilabelLoss) else target.shape
             return reduce(rows, loss.reduction, input, shape)
 
@@ -125,9 +127,9 @@ class SparringCallback(Callback):
         assert self._module_loss is not None
         self._n_updates = trainer.global_step
         n_micro, self._n_micro = self._n_micro, 0
-        counts = torch.stack(self._counts).sum(0).tolist() if self._counts else [0, 0]
+        counts = torch.stack(self._counts).sum(0).tolist() if self._counts else [0, 0, 0]
         self._counts.clear()
-        n_all, n_won = (int(count) for count in self._collectives.sum_numbers(counts))
+        n_all, n_won, n_conceded = (int(count) for count in self._collectives.sum_numbers(counts))
         won_share = n_won / n_all if n_all else 0.0
         n_steps = n_micro if self.accumulates else 1
         step_schedules(self._module_loss, n_steps, won_share)
@@ -137,6 +139,8 @@ class SparringCallback(Callback):
         entry = {"won_share": won_share, "accumulation": float(n_micro)}
         if (delta := current_delta(self._module_loss)) is not None:
             entry["delta"] = delta
+        if getattr(self._module_loss, "concede", None) is not None:
+            entry["conceded_share"] = n_conceded / n_all if n_all else 0.0
         if self._compactions:
             entry["samples_backward"] = float(self._compactions[0].stats.n_samples_backward)
         pl_module.log_dict(entry, on_step=True, on_epoch=False)

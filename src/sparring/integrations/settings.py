@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -67,12 +68,24 @@ class Settings:
             lam=self.lam,
         )
 
-    def warm_up(self, loss: Any, total_steps: int) -> None:
-        """Add the warm-ups to the δ and the κ of a loss, once the length of the training is known."""
-        if self.delta_warmup and not isinstance(loss.delta, WarmupDelta):
-            loss.delta = WarmupDelta(loss.delta, total_steps=total_steps, share=self.delta_warmup)
-        if getattr(loss, "concede", None) is not None:
-            loss.concede = with_warmup(loss.concede, total_steps, self.concede_warmup)
+    def warm_up(self, loss: Any, total_steps: float) -> None:
+        """Add the warm-ups to the δ and the κ of a loss, once the length of the training is known.
+
+        Raises:
+            ValueError: A warm-up is a share of a training without an end.
+        """
+        warms_delta = self.delta_warmup and not isinstance(loss.delta, WarmupDelta)
+        concede = getattr(loss, "concede", None)
+        warms_concede = self.concede_warmup and with_warmup(concede, 1) is not concede
+        if math.isinf(total_steps) and (warms_delta or warms_concede):
+            raise ValueError(
+                "a warm-up is a share of the training, whose length is unknown; set the number of epochs or"
+                " steps, or delta_warmup=0 and concede_warmup=0"
+            )
+        if warms_delta:
+            loss.delta = WarmupDelta(loss.delta, total_steps=int(total_steps), share=self.delta_warmup)
+        if warms_concede:
+            loss.concede = with_warmup(concede, int(total_steps), self.concede_warmup)
 
 
 def mean_loss(loss: Loss | str, **settings: Any) -> Loss:

@@ -157,8 +157,9 @@ class WarmupDelta(DeltaSchedule):
 class WarmupConcede(WarmupDelta):
     """κ for ``concede=``: 1, which concedes nothing, for the first `share` of training, then `concede`.
 
-    An untrained classifier is behind on many rows that it will learn. The training loop, the Trainer and
-    Lightning turn ``concede=0.5`` into this schedule, since they know the length of training.
+    An untrained classifier is behind on many rows that it will learn. The training loop, `SparringTrainer`
+    and `SparringModule` turn ``concede=0.5`` into this schedule, since they know the length of training. In
+    other loops, also under a `SparringCallback`, a number concedes from the first step on.
 
     Args:
         concede: κ in [0, 1] after the warm-up: rows with max p_i − p_t > κ are conceded.
@@ -177,6 +178,8 @@ class WarmupConcede(WarmupDelta):
         total_steps: int,
         share: float = CONCEDE_WARMUP,
     ) -> None:
+        if not isinstance(concede, DeltaSchedule):
+            check_range("concede", concede, 0, 1, note="1 concedes nothing")
         super().__init__(concede, total_steps=total_steps, share=share)
 
 

@@ -41,13 +41,14 @@ class WindowResult(NamedTuple):
     n_backward: float  # samples with a backward pass on this process
     won_share: float  # of the rows it trained on; of an earlier window, where it has none
     accumulation: int  # batches it trained on
+    conceded_share: float | None  # of all its rows, those of checks too; None: the loss has no κ
 
 
 @dataclass
 class Engine:
     """Runs windows: forward passes, backward passes of active samples, accumulation, scorecard and δ.
 
-    One engine serves one run: it resets the accumulation and the scorecard.
+    One engine serves one run: it resets the accumulation, the scorecard and the history.
     """
 
     model: nn.Module  # its parameters get the gradients
@@ -69,6 +70,8 @@ class Engine:
         self.scorecard = self.parts.scorecard
         if self.scorecard is not None:
             self.scorecard.forget()
+        if self.history is not None:
+            self.history.forget()
         self.skipper = Skipper(self.model, self.parts.skip)
         self.collectives = Collectives(device=self.device)
         self.won_share = 0.0  # of the last window
@@ -115,6 +118,10 @@ class Engine:
             self.train_on(self._take_lost())
         if self.scorecard is not None:
             self.scorecard.sync()
+        self.sync_history()
+
+    def sync_history(self) -> None:
+        """Exchange the looks of this epoch, also where a run stops in the middle of it. A collective call."""
         if self.history is not None:
             self.history.sync(self._epoch)
 
@@ -192,9 +199,12 @@ class Engine:
         if self._has_batch_norm:
             self.collectives.broadcast(self.model.buffers())
         window = self.record.close_window(n_updates=int(n_micro > 0))
-        loss, mass = self.collectives.sum_numbers([window["loss"], window["mass"]])
+        names = ("loss", "mass", "n_conceded", "n_rows")
+        loss, mass, n_conceded, n_rows = self.collectives.sum_numbers([window[name] for name in names])
         samples = (window["n_forward"], window["n_backward"])
-        return WindowResult(loss / (mass or 1), *samples, self.won_share, n_micro)
+        concedes = getattr(self.loss, "concede", None) is not None
+        conceded_share = n_conceded / (n_rows or 1) if concedes else None
+        return WindowResult(loss / (mass or 1), *samples, self.won_share, n_micro, conceded_share)
 
     def follow(self, n_steps: int) -> None:
         """Advance δ and κ by planned batches, as a learning-rate schedule is advanced."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import torch
 import torch.distributed as dist
@@ -26,12 +25,15 @@ WON = 2
 CONCEDED = 3
 DEFAULT_SCORE = "loss"  # it has the highest average precision: `docs/results/labels`
 
+_LARGEST = torch.finfo(torch.float16).max
+_NOWHERE = 2**31  # above all classes
+
 
 class MarginHistory:
     """Records one look at each sample in each epoch: 13 bytes a sample and epoch.
 
     Where a sample has several rows (tokens), the row with the smallest margin counts. Where it rests, the
-    epoch has no look at it.
+    epoch has no look at it. Infinite margins are recorded as ±65504, the largest number in half precision.
 
     Args:
         n_samples: Size of the data set.
@@ -41,7 +43,8 @@ class MarginHistory:
             For multi-label samples, the smallest of a positive label minus the largest of a negative one.
         log_p: (epochs, n_samples) log-probability of the target, or of that positive label.
         rival: (epochs, n_samples) the class of the largest other logit; -1 without a look.
-        place: (epochs, n_samples) the row within the sample (tokens), or the positive label (multi-label).
+        place: (epochs, n_samples) the row within the sample (tokens), or the positive label (multi-label);
+            -1 without a look.
         state: (epochs, n_samples) UNSEEN, ACTIVE, WON or CONCEDED.
 
     Example:
@@ -89,25 +92,28 @@ class MarginHistory:
         """
         self._extend(epoch + 1)
         looks = result.label_margins(ignore_index)
-        state = torch.where(result.rows.active, ACTIVE, WON)
+        state = torch.where(result.active_samples(), ACTIVE, WON)
         if result.rows.conceded is not None:
-            state = torch.where(result.rows.conceded, CONCEDED, state)
-        state = state.view(looks.margin.shape)
+            conceded = result.rows.conceded.view(result.n_samples, -1).any(1)
+            state = torch.where(conceded, CONCEDED, state)
         place = looks.label
         if looks.margin.numel() != result.n_samples:  # several rows per sample: the smallest margin counts
             margin = looks.margin.reshape(result.n_samples, -1)
-            worst = margin.nan_to_num(torch.inf, torch.inf, -torch.inf).argmin(1, keepdim=True)
-            rows = (tensor.reshape(result.n_samples, -1) for tensor in (*looks, state))
-            *columns, state = (tensor.gather(1, worst).squeeze(1) for tensor in rows)
-            looks = LabelMargins(*columns)
-            place = worst.squeeze(1)
-        unknown = looks.margin.isnan()
-        state = state.masked_fill(unknown, UNSEEN)
-        values = (looks.margin, looks.log_p, looks.rival.masked_fill(unknown, -1), place, state)
+            worst = margin.nan_to_num(torch.inf).argmin(1, keepdim=True)  # +inf becomes finite
+            looks = LabelMargins(*(x.reshape(result.n_samples, -1).gather(1, worst) for x in looks))
+            place = worst
+        unknown = looks.margin.isnan().flatten()
+        numbers = [x.flatten().clamp(-_LARGEST, _LARGEST) for x in (looks.margin, looks.log_p)]
+        classes = [x.flatten().masked_fill(unknown, -1) for x in (looks.rival, place)]
+        values = (*numbers, *classes, state.masked_fill(unknown, UNSEEN))
         indices = indices.cpu()
         for name, value in zip(self._tensors, values, strict=True):
             table: Tensor = getattr(self, name)
-            table[epoch].index_copy_(0, indices, value.flatten().to(table.dtype).cpu())
+            table[epoch].index_copy_(0, indices, value.to(table.dtype).cpu())
+
+    def forget(self) -> None:
+        """Drop all looks before another run."""
+        self.load_state_dict(MarginHistory(self.n_samples).state_dict())
 
     def _extend(self, n_epochs: int) -> None:
         n_new = n_epochs - self.n_epochs
@@ -152,12 +158,18 @@ class MarginHistory:
 
     def proposed(self) -> Tensor:
         """(n_samples,) the class that was the strongest rival most often; -1 for samples without a look."""
-        return (
-            self.rival.mode(0).values.long() if self.n_epochs else self.rival.new_full((self.n_samples,), -1)
-        )
+        if not self.n_epochs:
+            return torch.full((self.n_samples,), -1)
+        # An epoch without a look gets a number that no other epoch has. Of equally frequent numbers, `mode`
+        # returns the smallest, so a class precedes these numbers.
+        alone = _NOWHERE + torch.arange(self.n_epochs)[:, None]
+        most_frequent = torch.where(self.rival < 0, alone, self.rival).mode(0).values
+        return torch.where(most_frequent < _NOWHERE, most_frequent, -1)
 
     def last_doubt(self) -> tuple[Tensor, Tensor]:
         """(n_samples,) the place and the strongest rival at the last look at each sample; -1 without one."""
+        if not self.n_epochs:
+            return self.proposed(), self.proposed()
         seen = self.state != UNSEEN
         last = (seen.int() * torch.arange(1, self.n_epochs + 1)[:, None]).argmax(0, keepdim=True)
         return self.place.gather(0, last).squeeze(0), self.rival.gather(0, last).squeeze(0)
@@ -181,15 +193,19 @@ class MarginHistory:
         import numpy as np
 
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            # numpy leaves a file open that it opened itself and cannot read
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 tensors = {name: torch.from_numpy(arrays[name]) for name in cls._tensors}
-        except (OSError, KeyError, TypeError, ValueError, EOFError, BadZipFile) as error:
+        except Exception as error:  # damaged bytes can make zipfile, zlib or numpy raise anything
             raise ValueError(f"{path}: cannot be read as a history of margins ({error})") from None
-        history = cls(tensors["state"].shape[-1] or 1)
+        shape = tensors["state"].shape
+        history = cls(shape[1] if len(shape) == 2 and shape[1] else 1)
         for name, tensor in tensors.items():
             expected: Tensor = getattr(history, name)
-            if tensor.dtype != expected.dtype or tensor.shape != tensors["state"].shape or tensor.ndim != 2:
+            if tensor.dtype != expected.dtype or tensor.shape != shape or tensor.ndim != 2:
                 raise ValueError(f"{path}: {name} must be ({expected.dtype}, epochs by samples)")
+        if bool((tensors["state"] > CONCEDED).any()):
+            raise ValueError(f"{path}: a state must lie between {UNSEEN} and {CONCEDED}")
         history.load_state_dict(tensors)
         return history
 
@@ -222,7 +238,9 @@ class MarginHistory:
 
 def _probability_margin(history: MarginHistory) -> Tensor:
     log_p, margin = history.log_p.float(), history.margin.float()
-    return -(log_p.exp() - (log_p - margin).exp()).nanmean(0)
+    p = log_p.exp()
+    rival = torch.minimum((log_p - margin).exp(), 1 - p)  # log p in half precision may be off
+    return -(p - rival).nanmean(0)
 
 
 def _conceded(history: MarginHistory) -> Tensor:

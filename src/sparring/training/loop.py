@@ -83,9 +83,7 @@ class Loop:
     speed: str = "skip"  # a preset: off, skip or all
     skip: str | None = None  # mode of the Skipper: off, micro, rows, two-pass or auto; None: as speed says
     scorecard: Scorecard | bool | None = None  # lets samples rest; True: with defaults; None: as speed says
-    history: MarginHistory | bool | None = (
-        None  # records the margin of every sample in every epoch, to rank labels
-    )
+    history: MarginHistory | bool | None = None  # records every sample's margin in every epoch
     lengths: Sequence[int] | None = None  # of the samples, to batch those of similar length
     forward: Callable[[nn.Module, Any], tuple[Tensor, Tensor]] = batches.forward
     collate: Callable[[list[Any]], Any] | None = None
@@ -228,7 +226,8 @@ class Loop:
         self.prepared_optimizer.step()
         self.monitor.add_update(n_done, norm)
         self.prepared_optimizer.zero_grad()
-        entry = {"step": n_done, "epoch": self.sampler.epoch, **window._asdict()}
+        counts = {name: value for name, value in window._asdict().items() if value is not None}
+        entry = {"step": n_done, "epoch": self.sampler.epoch, **counts}
         entry |= {"delta": self.engine.delta, "lr": self.lr_schedule.get_last_lr()[0]}
         self._follow(n_done)
         if self.log_step is not None and self.collectives.rank == 0:
@@ -251,6 +250,7 @@ class Loop:
             self._evaluate()
         if self.record.done and not end:
             self._end_record()
+            self.engine.sync_history()
         self.record.done = self.record.done or last
         timed = self.save_seconds is not None and self.collectives.size == 1
         due = self._crossed(self.save_every) or (end and self.save_every is None)

@@ -146,12 +146,14 @@ def with_concede_warmup(loss: Loss | LinearLoss, total_steps: int) -> Loss | Lin
 
 
 def _with_settings(loss: Loss | LinearLoss, **settings: Any) -> Loss | LinearLoss:
-    """A copy of the loss with other settings; a head keeps its layer."""
-    changed = copy.deepcopy(loss.loss if isinstance(loss, LinearLoss) else loss)
+    """A copy of the loss with other settings; the user's other schedules and the layer of a head stay."""
+    changed = copy.copy(loss)
+    changed._buffers = dict(loss._buffers)
+    changed._modules = dict(loss._modules)
+    if isinstance(changed, LinearLoss):
+        settings = {"loss": _with_settings(changed.loss, **settings)}
     for name, value in settings.items():
         setattr(changed, name, value)
-    if isinstance(loss, LinearLoss):
-        return LinearLoss.on(loss.linear, changed, impl=loss.impl, chunk_rows=loss.chunk_rows)
     return changed
 
 

@@ -112,7 +112,8 @@ class Record:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            setattr(self, name, value)
+            counts = name in ("totals", "current", "window")  # older checkpoints have fewer of them
+            setattr(self, name, {**_zeros(), **value} if counts else value)
 
 
 def check_metrics(metrics: Any, name: str | None = None) -> tuple[dict[str, float], str]:

@@ -13,7 +13,9 @@ from sparring.losses import ASSoftmaxLoss, Loss, SoftmaxLoss, SparseSoftmaxLoss
 
 LOSSES: list[tuple[type[Loss], dict[str, Any]]] = [
     (SoftmaxLoss, {}),
+    (SoftmaxLoss, {"concede": 0.2}),
     (ASSoftmaxLoss, {"delta": 0.3}),
+    (ASSoftmaxLoss, {"delta": 0.3, "concede": 0.2}),
     (ASSoftmaxLoss, {"delta": 0.0}),
     (sparring.ASLogitLoss, {"margin": 1.0}),
     (SparseSoftmaxLoss, {"k": 5}),
@@ -67,7 +69,7 @@ def compare(
     case: Any,
     upstream: Tensor,
 ) -> None:
-    """Loss to 1e-6, gradients to 1e-5, active and valid rows exactly. ``own``: this rank's rows."""
+    """Loss to 1e-6, gradients to 1e-5, active, valid and conceded rows exactly. ``own``: this rank's rows."""
     whole_x = x.clone().requires_grad_()
     own_x = x[own].clone().requires_grad_()
     expected = whole(whole_x, target)
@@ -77,6 +79,9 @@ def compare(
     expected_rows = whole.rows(x, target)
     assert torch.equal(rows.active, expected_rows.active), case
     assert torch.equal(rows.valid, expected_rows.valid), case
+    assert (rows.conceded is None) == (expected_rows.conceded is None), case
+    if rows.conceded is not None:
+        assert torch.equal(rows.conceded, expected_rows.conceded), case
     expected.backward(upstream if expected.dim() else upstream.sum())
     loss.backward(upstream[own] if expected.dim() else upstream.sum())
     scale = head.collectives.size if head.inputs == "gathered" and head.averaged else 1
@@ -122,7 +127,9 @@ def check(n: int, case: tuple[Any, ...], group: Any) -> None:
     bounds = [len(x) * i**2 // size**2 for i in range(size + 1)]  # uneven, and some without rows
     own = slice(None) if inputs == "replicated" else slice(bounds[rank], bounds[rank + 1])
     upstream = torch.rand(len(x), generator=torch.Generator().manual_seed(n))
-    assert not (name == "all won" and can_win) or whole.rows(x, target).won.all(), case
+    rows = whole.rows(x, target)
+    assert not (name == "all won" and can_win) or rows.won.all(), case
+    assert not (name == "mixed" and n_classes > 2 and "concede" in settings) or rows.conceded.any(), case
     compare(whole, head, x, target, own, case, upstream.to(x.dtype))
     if not weighted and (reduction == "mean" or n_classes < 37):
         k = min(3, n_classes)
