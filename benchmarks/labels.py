@@ -53,15 +53,22 @@ GRID: dict[str, list[dict[str, Any]]] = {
     ],
 }
 CONTROLS = {
+    "softmax, twice the learning rate": {"lr": 1e-3},
     "softmax, half of the epochs": {"epochs": EPOCHS // 2},
     "softmax, 0.3 of the epochs": {"epochs": round(0.3 * EPOCHS)},
 }
+DROPPED = "softmax, suspects dropped"
 # Seeds by noise rate, most wanted first, and of the methods that have fewer; 0: not run at this rate.
 SEEDS = {0.2: range(5), 0.0: range(5), 0.4: range(3)}
 FEWER = {
-    0.2: {"label smoothing": 3, "GCE": 3, "softmax, suspects dropped": 3},
-    0.0: {"label smoothing": 0, "GCE": 0, "softmax, 0.3 of the epochs": 0, "softmax, suspects dropped": 0},
-    0.4: {"label smoothing": 0, "GCE": 0, "softmax, 0.3 of the epochs": 0, "softmax, suspects dropped": 0},
+    0.2: {
+        **{"AS-Softmax": 3, "AS-Softmax, concede": 3, "label smoothing": 1, "GCE": 3},
+        **{"softmax, twice the learning rate": 3, "softmax, 0.3 of the epochs": 3, DROPPED: 2},
+    },
+    0.0: {name: 0 for name in (*GRID, *CONTROLS, DROPPED) if name not in ("softmax", "softmax, concede")},
+    0.4: {
+        name: 0 for name in (*GRID, *CONTROLS, DROPPED) if name not in ("softmax", "softmax, concede", "GCE")
+    },
 }
 
 
@@ -216,7 +223,7 @@ def tuned(out: Path) -> dict[str, dict[str, Any]]:
         best = max(range(len(grid)), key=lambda i: results[i]["dev"][-1])
         chosen[name] = {**chosen.get("softmax", {}), **grid[best]}
     controls = {name: {**chosen["softmax"], **setting} for name, setting in CONTROLS.items()}
-    controls["softmax, suspects dropped"] = {**chosen["softmax"], "drop": chosen["softmax, concede"]}
+    controls[DROPPED] = {**chosen["softmax"], "drop": chosen["softmax, concede"]}
     return chosen | controls
 
 
