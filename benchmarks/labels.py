@@ -62,8 +62,13 @@ DROPPED = "softmax, suspects dropped"
 SEEDS = {0.2: range(5), 0.0: range(5), 0.4: range(3)}
 FEWER = {
     0.2: {
-        **{"AS-Softmax": 3, "AS-Softmax, concede": 3, "label smoothing": 1, "GCE": 3},
-        **{"softmax, twice the learning rate": 3, "softmax, 0.3 of the epochs": 3, DROPPED: 2},
+        "AS-Softmax": 3,
+        "AS-Softmax, concede": 3,
+        "label smoothing": 1,
+        "GCE": 3,
+        "softmax, twice the learning rate": 3,
+        "softmax, 0.3 of the epochs": 3,
+        DROPPED: 2,
     },
     0.0: {name: 0 for name in (*GRID, *CONTROLS, DROPPED) if name not in ("softmax", "softmax, concede")},
     0.4: {

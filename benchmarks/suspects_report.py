@@ -64,6 +64,8 @@ def show(out: Path, tasks: Sequence[str], seeds: Mapping[float, int], about: dic
     for table in tables:
         table.print()
     report = {**about, "tables": [table.json() for table in tables]}
+    if (out / "cost.json").exists():
+        report["cost"] = json.loads((out / "cost.json").read_text())
     report["seed"] = {str(rate): list(range(n)) for rate, n in seeds.items()}
     write(report, RESULTS / "suspects.json")
     write_text(RESULTS / "suspects.md", "\n".join(table.markdown() for table in tables))
