@@ -57,7 +57,8 @@ def test_losses() -> None:
     shown = sparring("losses").out
     assert all(re.search(rf"^{name} ", shown, re.M) for name in list_losses())
     rows = {row["name"]: row for row in sparring("losses", "--json").json}
-    assert rows["as-softmax"]["settings"] == {"delta": 0.3, "warmup": 0.0}
+    expected = {"delta": 0.3, "warmup": 0.0, "concede": None, "concede_warmup": None}
+    assert rows["as-softmax"]["settings"] == expected
 
 
 def test_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "setting": (
         lambda: sparring.make_loss("as-softmax", k=3),
-        '"as-softmax" has no setting k; it takes delta, weight, ignore_index, reduction',
+        '"as-softmax" has no setting k; it takes delta, weight, ignore_index, reduction, concede',
     ),
 }
 

@@ -160,7 +160,7 @@ def test_infinite_margins_are_looks() -> None:
 def test_score_stays_in_its_range() -> None:
     """Margin and log p are rounded to half precision apart; the rival's probability must not exceed 1."""
     logits = [[0.0, x, x] for x in torch.linspace(20, 4000, 400).tolist()]
-    assert noted(logits, [0] * 400, 400).scores().max() <= 1
+    assert noted(logits, [0] * 400, 400).scores("margin").max() <= 1
 
 
 # ------------------------------------------------------------ scores
@@ -211,7 +211,7 @@ def test_scores(patchy: MarginHistory, score: str) -> None:
         range(20), key=lambda i: -math.inf if scores[i].isnan() else scores[i].item(), reverse=True
     )
     assert patchy.rank(score).tolist() == order
-    with pytest.raises(ValueError, match=r"score must be one of margin, aum.*got 'luck'"):
+    with pytest.raises(ValueError, match=r"score must be one of loss, margin.*got 'luck'"):
         patchy.scores("luck")
 
 

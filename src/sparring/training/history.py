@@ -96,7 +96,8 @@ class MarginHistory:
         if result.rows.conceded is not None:
             conceded = result.rows.conceded.view(result.n_samples, -1).any(1)
             state = torch.where(conceded, CONCEDED, state)
-        place = looks.label
+        multilabel = result.target.ndim > looks.margin.ndim
+        place = looks.label if multilabel else torch.zeros_like(looks.label)
         if looks.margin.numel() != result.n_samples:  # several rows per sample: the smallest margin counts
             margin = looks.margin.reshape(result.n_samples, -1)
             worst = margin.nan_to_num(torch.inf).argmin(1, keepdim=True)  # +inf becomes finite

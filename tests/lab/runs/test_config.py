@@ -136,9 +136,9 @@ def test_a_loss_that_does_not_fit_is_refused_with_those_that_do(kind: str) -> No
 
 
 def test_a_setting_the_loss_does_not_take_is_refused() -> None:
-    with pytest.raises(UserError, match='"softmax" takes no delta; it takes no setting'):
+    with pytest.raises(UserError, match='"softmax" takes no delta; it takes concede, concede_warmup'):
         resolved(Config("colours", loss="softmax", delta=0.3))
-    with pytest.raises(UserError, match='"as-softmax" takes no k, scale; it takes delta, warmup'):
+    with pytest.raises(UserError, match='"as-softmax" takes no k, scale; it takes delta, concede, warmup'):
         resolved(Config("colours", loss="as-softmax", k=3, scale=2.0))
     assert resolved(Config("colours", loss="softmax", delta=0.3), strict=False).delta is None
 

@@ -62,7 +62,7 @@ def test_every_loss_that_fits_trains_and_the_others_are_refused(name: str, tmp_p
     if THERE.get(name):
         assert get_task(str(THERE[name])) is task  # its folder's name will do
     fitting = task.kind.losses
-    assert len(fitting) == (4 if task.kind.multilabel else 9)
+    assert len(fitting) == (4 if task.kind.multilabel else 12)
     plans = plans_for(contestants(config, [*fitting, "as-speed"], task, data), 1, task, data, strict=False)
     for summary in map(run, plans):
         assert summary["n_forward"] == 16

@@ -17,7 +17,10 @@ from sparring.lab.runs.records import RunFolder, find_runs
 from sparring.lab.runs.summaries import Summary, row
 
 PLAIN = ("softmax", "multilabel-softmax")  # what the others are compared with, if it was run
-LOSS_SETTINGS = ("delta", "warmup", "tau", "epsilon", "k", "scale", "margin", "q", "gamma", "alpha", "beta")
+LOSS_SETTINGS = (
+    "delta", "warmup", "tau", "epsilon", "k", "scale", "margin", "q", "gamma", "alpha", "beta",
+    "concede", "concede_warmup",
+)  # fmt: skip
 NAMED = (*LOSS_SETTINGS, "loss", "accumulation")  # settings that a contestant's name holds
 INCIDENTAL = (  # settings that do not change the result of a run, and the seed
     *("task", "seed", "data_dir", "out", "device", "threads", "tensorboard"),
