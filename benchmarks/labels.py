@@ -239,6 +239,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("what", choices=("tune", "run", "show"))
     parser.add_argument("--out", type=Path, default=Path("runs/labels"))
     parser.add_argument("--rates", type=float, nargs="*", default=list(SEEDS))
+    parser.add_argument("--methods", nargs="*", help="only these, for run")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.what == "show":
@@ -264,6 +265,8 @@ def main(argv: list[str]) -> None:
         for seed in SEEDS[rate]:
             for name, method in methods.items():
                 if seed >= FEWER[rate].get(name, len(SEEDS[rate])):
+                    continue
+                if options.methods and name not in options.methods:
                     continue
                 path = file_of(options.out, "run", name, rate, seed)
                 once(path, lambda m=method, r=rate, s=seed: train(samples, m, "symmetric", r, s)[0])

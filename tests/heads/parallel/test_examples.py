@@ -14,7 +14,8 @@ SMALL = ("--samples", "200", "--epochs", "1")
 
 def check(out: str) -> None:
     """Both ranks end with the same weights."""
-    lines = re.findall(r"rank (\d) of 2: dev accuracy (\S+)%, weights ([\d.]+)", out)  # lines may run together
+    # lines of two processes may run together
+    lines = re.findall(r"rank (\d) of 2: dev accuracy (\S+)%, weights ([\d.]+)", out)
     assert sorted(rank for rank, *_ in lines) == ["0", "1"]
     assert lines[0][1:] == lines[1][1:]
 
