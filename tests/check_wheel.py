@@ -16,7 +16,7 @@ import sparring
 assert "site-packages" in sparring.__file__, sparring.__file__
 assert importlib.metadata.version("sparring") == sparring.__version__
 assert importlib.resources.files("sparring").joinpath("py.typed").is_file()
-assert len(sparring.list_losses()) == 13, sparring.list_losses()
+assert len(sparring.list_losses()) == 16, sparring.list_losses()
 extras = ("accelerate", "datasets", "lightning", "numpy", "pydantic", "rich", "sklearn", "transformers")
 assert [name for name in extras if importlib.util.find_spec(name)] == [], "this is not the empty environment"
 logits = torch.randn(8, 5, requires_grad=True)
