@@ -95,13 +95,13 @@ def show(
     out: Path,
     methods: Mapping[str, dict[str, Any]],
     rates: Sequence[float],
-    seeds: Mapping[float, Sequence[int]],
+    seeds: Sequence[int],
     about: dict[str, Any],
 ) -> None:
     """Print the tables, and write them to docs/results/labels."""
     tables = []
     for rate in sorted(rates):
-        runs = {name: read(out, name, rate, seeds[rate]) for name in methods}
+        runs = {name: read(out, name, rate, seeds) for name in methods}
         runs = {name: by_seed for name, by_seed in runs.items() if by_seed}
         if BASE in runs:
             tables.append(table_of(rate, runs))
@@ -109,6 +109,6 @@ def show(
         table.print()
     settings = {name: {**setting} for name, setting in methods.items()}
     report = {**about, "settings": settings, "tables": [table.json() for table in tables]}
-    report["seed"] = {str(rate): list(seeds[rate]) for rate in rates}
+    report["seed"] = list(seeds)
     write(report, RESULTS / "accuracy.json")
     write_text(RESULTS / "accuracy.md", "\n".join(table.markdown() for table in tables))

@@ -35,7 +35,7 @@ from sparring.lab.models.settings import ModelOptions
 from sparring.lab.task import Where
 from sparring.training.history import SCORES, MarginHistory
 from sparring.training.loop import Loop
-from sparring.training.presets import adamw
+from sparring.training.optimizers import adamw
 
 N_SAMPLES = 3000  # at most
 EPOCHS, BATCH, LR, HIDDEN, FOLDS = 15, 64, 2e-3, 256, 5

@@ -64,7 +64,7 @@ def train_with_loop(model: nn.Module, samples: list[Any], args: argparse.Namespa
     from sparring.training.loop import Loop
 
     settings = {"batch_size": 32, "epochs": args.epochs, "lr": args.lr, "folder": args.folder}
-    loop = Loop(model, "as-softmax", samples, speed="all", collate=collate, **settings)
+    loop = Loop(model, "as-softmax", samples, speed="fast", collate=collate, **settings)
     loop.run()
     return loop.collectives.rank, loop.collectives.size
 
@@ -86,7 +86,7 @@ def train_with_trainer(model: nn.Module, samples: list[Any], args: argparse.Name
         report_to=[],
     )
     trainer = SparringTrainer(
-        model, arguments, train_dataset=samples, data_collator=collate, loss="as-softmax", speed="all"
+        model, arguments, train_dataset=samples, data_collator=collate, loss="as-softmax", speed="fast"
     )
     exists = args.folder is not None and Path(args.folder).is_dir()
     trainer.train(resume_from_checkpoint=get_last_checkpoint(args.folder) if exists else None)

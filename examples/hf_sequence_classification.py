@@ -19,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=float, default=10)
     parser.add_argument("--samples", type=int, default=1400)
-    parser.add_argument("--speed", default="all", help="off, skip or all")
+    parser.add_argument("--speed", default="fast", help="off, skip or fast")
     args = parser.parse_args()
 
     set_seed(0)

@@ -19,7 +19,7 @@ from sparring.integrations.lightning import SparringModule
 
 class Classifier(SparringModule, lightning.LightningModule):
     def __init__(self, data: TensorDataset) -> None:
-        super().__init__(loss="as-softmax", delta=0.3, speed="all", accumulation=4, max_grad_norm=1.0)
+        super().__init__(loss="as-softmax", delta=0.3, speed="fast", accumulation=4, max_grad_norm=1.0)
         self.net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 10))
         self.data = data
 

@@ -33,12 +33,13 @@ from sparring.losses import TSoftmaxLoss as TSoftmaxLoss
 from sparring.losses import list_losses as list_losses
 from sparring.losses import make_loss as make_loss
 from sparring.losses.as_softmax import as_softmax as as_softmax
+from sparring.losses.concede import WarmupConcede as WarmupConcede
 from sparring.losses.delta import AdaptiveDelta as AdaptiveDelta
 from sparring.losses.delta import ConstantDelta as ConstantDelta
 from sparring.losses.delta import CosineDelta as CosineDelta
 from sparring.losses.delta import DeltaSchedule as DeltaSchedule
 from sparring.losses.delta import LinearDelta as LinearDelta
-from sparring.losses.delta import WarmupConcede as WarmupConcede
+from sparring.losses.delta import SettleDelta as SettleDelta
 from sparring.losses.delta import WarmupDelta as WarmupDelta
 from sparring.losses.diagnostics import kept_classes as kept_classes
 from sparring.losses.diagnostics import margins as margins

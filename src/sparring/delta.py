@@ -1,3 +1,4 @@
-"""Schedules of δ: another name of ``sparring.losses.delta``."""
+"""Schedules of δ and κ: another name of ``sparring.losses.delta`` and ``sparring.losses.concede``."""
 
+from sparring.losses.concede import *  # noqa: F403
 from sparring.losses.delta import *  # noqa: F403

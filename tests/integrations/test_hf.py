@@ -136,6 +136,22 @@ class _Still(TrainerCallback):  # type: ignore[misc]
                 module.p = 0.0
 
 
+def test_fast_settles_with_every_sample_awake(tmp_path: Path) -> None:
+    """The last two of eight epochs are plain softmax on all samples; it says so in the record."""
+    args = arguments(tmp_path, num_train_epochs=8, logging_strategy="epoch")
+    trainer = trained(tmp_path, args=args, speed="fast", delta=0.1, settle=0.25)
+    logs = [entry for entry in trainer.state.log_history if "samples_backward" in entry]
+    assert [entry["delta"] for entry in logs][-3:] == [1.0, 1.0, 1.0]  # from the end of epoch 6 on
+    assert trainer.engine.scorecard.awake_from == 6
+    forward, backward = ([entry[f"samples_{name}"] for entry in logs] for name in ("forward", "backward"))
+    n_samples = len(Sentences())
+    assert forward[5] < 6 * n_samples
+    assert forward[7] - forward[5] == backward[7] - backward[5] == 2 * n_samples
+    assert trainer.engine.record.notes[0].startswith("speed fast: as-softmax, δ 0.1")
+    by_name = SparringTrainer(bert(), args, train_dataset=Sentences(), speed="fast")
+    assert by_name.objective.delta == 0.6
+
+
 # ------------------------------------------------------------ steps, schedule, cadence, logs
 
 
@@ -174,7 +190,8 @@ def test_everything_on_ends_where_it_should(tmp_path: Path) -> None:
     assert {"delta", "accumulation", "samples_forward", "samples_backward"} <= logs[0].keys()
     assert max(entry["accumulation"] for entry in logs) == 3
     assert logs[-1]["samples_backward"] < logs[-1]["samples_forward"] < 520
-    assert 0 < logs[-1]["won_share"] <= 1
+    assert 0 < logs[-4]["won_share"] <= 1
+    assert (logs[-1]["won_share"], logs[-1]["delta"]) == (0, 1)  # it settles
 
 
 def test_max_steps_in_the_middle_of_a_window(tmp_path: Path) -> None:
@@ -472,7 +489,7 @@ def test_an_epoch_may_be_stopped(tmp_path: Path) -> None:
         ({}, {"loss": nn.CrossEntropyLoss()}, "got CrossEntropyLoss"),
         ({}, {"loss": SoftmaxLoss(), "delta": 0.3}, "is an object"),
         ({}, {"loss": ASSoftmaxLoss(reduction="sum")}, "needs the mean"),
-        ({}, {"speed": "fast"}, "speed must be one of"),
+        ({}, {"speed": "faster"}, "speed must be one of"),
         ({}, {"loss": "softmax", "delta_warmup": 0.1}, "softmax has no δ"),
         ({}, {"accumulation": AdaptiveAccumulation(decide="first")}, "previous"),
         ({}, {"compute_loss_func": loss_func()}, "exclude each other"),

@@ -120,6 +120,16 @@ def test_skipping_is_exact(tmp_path: Path) -> None:
     assert module.engine.record.totals["n_backward"] < 8 * N
 
 
+def test_fast_settles_with_every_sample_awake(tmp_path: Path) -> None:
+    module = Ours(rests=True, speed="fast", delta=0.1, settle=0.25)
+    fit(module, tmp_path, epochs=8)
+    assert (module.engine.delta, module.engine.scorecard.awake_from) == (1.0, 6)
+    forward, backward = (module.engine.record.totals[name] for name in ("n_forward", "n_backward"))
+    assert 2 * N <= backward < forward < 8 * N
+    with pytest.raises(ValueError, match="settle=0"):
+        fit(Ours(rests=True, speed="fast"), tmp_path, epochs=-1, max_time={"seconds": 1})
+
+
 def test_a_window_is_the_mean_of_its_rows(tmp_path: Path) -> None:
     """Six batches of 8, 8, 8, 8, 8 and 4 rows in one step: a step on all of them."""
     windows = AdaptiveAccumulation(max_steps=6)
@@ -213,7 +223,7 @@ def test_batches_of_other_forms(tmp_path: Path) -> None:
 
 def test_two_processes_end_the_same(tmp_path: Path) -> None:
     """Although one's batch is at times all won and the other's is not."""
-    own = {"rests": True, "delta": 0.1, "speed": "all", "accumulation": 3, "lam": 1.0}
+    own = {"rests": True, "rest": True, "delta": 0.0, "accumulation": 3, "lam": 2.0}
     run_ranks(2, "tests.integrations.two_modules", tmp_path, json.dumps(own))
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["equal"]

@@ -15,7 +15,7 @@ from sparring import AdaptiveDelta, ASSoftmaxLoss, SoftmaxLoss, WarmupDelta
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.identity import RANDOM, digest_of, fingerprint
 from sparring.training.loop import Loop
-from sparring.training.presets import linear_schedule
+from sparring.training.optimizers import linear_schedule
 from sparring.training.resume import ResumeError, ResumeWarning
 from tests.training.toy import N, digits_like, gap, net
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from sparring import ASSoftmaxLoss, LinearLoss, margins
-from sparring.losses.delta import AdaptiveDelta
+from sparring.losses.delta import SettleDelta
 from sparring.training.loop import Loop
 
 X = torch.randn(48, 3, 6, generator=torch.Generator().manual_seed(0))  # three rows a sample
@@ -68,11 +68,11 @@ def test_skipping_is_exact() -> None:
         torch.testing.assert_close(skipped[name], weight, atol=1e-6, rtol=1e-5)
 
 
-def test_delta_adapts_and_the_layer_stays_the_models() -> None:
+def test_delta_settles_and_the_layer_stays_the_models() -> None:
     net, loss = Net(), ASSoftmaxLoss(0.3)
-    loop = Loop(net, LinearLoss.on(net.head, loss), DATA, speed="all")
+    loop = Loop(net, LinearLoss.on(net.head, loss), DATA, speed="fast")
     assert isinstance(loop.objective, LinearLoss)
-    assert isinstance(loop.objective.delta, AdaptiveDelta)
+    assert isinstance(loop.objective.delta, SettleDelta)
     assert loop.objective.linear is net.head
     assert loss.delta == 0.3
 

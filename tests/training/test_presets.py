@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sparring import AdaptiveDelta, ASSoftmaxLoss, LinearDelta, MultilabelASSoftmaxLoss, SoftmaxLoss
+from sparring import ASSoftmaxLoss, LinearDelta, SoftmaxLoss
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.loop import Loop
 from sparring.training.presets import SPEEDS, RunParts, resolve_speed
@@ -22,13 +22,14 @@ def test_a_preset_is_its_parts(name: str) -> None:
     parts, preset = resolve(speed=name), SPEEDS[name]
     assert parts.skip == preset.skip
     assert (parts.scorecard is not None) == preset.rest
-    assert isinstance(parts.loss.delta, AdaptiveDelta) == preset.adapt
+    assert (parts.loss.delta, parts.settle) == (preset.delta, preset.settle)
     assert parts.accumulation is None
+    assert bool(parts.note) == preset.rest
 
 
 def test_settings_override_the_preset() -> None:
     scheduled = ASSoftmaxLoss(LinearDelta(0.5, 0.1, total_steps=5))
-    parts = resolve(scheduled, speed="all", skip="micro", rest=False, check=False, accumulation=3, lam=0.7)
+    parts = resolve(scheduled, speed="fast", skip="micro", rest=False, check=False, accumulation=3, lam=0.7)
     assert (parts.skip, parts.scorecard) == ("micro", None)
     assert parts.loss is scheduled
     assert (parts.accumulation.max_steps, parts.accumulation.lam) == (3, 0.7)
@@ -41,9 +42,9 @@ def test_settings_override_the_preset() -> None:
 @pytest.mark.parametrize(
     ("settings", "check", "max_rest", "narrow"),
     [
-        ({"speed": "all"}, True, 2, 1),
-        ({"speed": "all", "max_rest": 1, "check": False}, False, 1, 1),
-        ({"speed": "all", "rest": False}, True, 0, 1),
+        ({"speed": "fast"}, False, 2, 2),
+        ({"speed": "all"}, False, 2, 2),
+        ({"speed": "fast", "max_rest": 1, "check": True}, True, 1, 1),
         ({"rest": True}, False, 2, 0),
         ({"check": True}, True, 0, 0),
     ],
@@ -54,15 +55,15 @@ def test_scorecards(settings: dict[str, Any], check: bool, max_rest: int, narrow
 
 
 def test_the_loop_resolves_them() -> None:
-    loop = Loop(net(), "as-softmax", digits_like(), speed="all", scorecard=False)
+    loop = Loop(net(), "as-softmax", digits_like(), speed="fast", scorecard=False)
     assert (loop.skip, loop.scorecard) == ("rows", None)
-    assert Loop(net(), "as-softmax", digits_like(), speed="all", scorecard=True).scorecard.narrow == 0
+    assert Loop(net(), "as-softmax", digits_like(), speed="fast", scorecard=True).scorecard.narrow == 0
 
 
-def test_skip_has_the_weights_of_off_and_all_saves_forwards_too() -> None:
+def test_skip_has_the_weights_of_off_and_fast_saves_forwards_too() -> None:
     off, full = run(speed="off", epochs=8)
     skip, skipped = run(speed="skip", epochs=8)
-    _, rested = run(speed="all", epochs=8)
+    _, rested = run(speed="fast", epochs=8)
     assert gap(off, skip) < 1e-4
     assert full.totals["n_backward"] == full.totals["n_forward"] == skipped.totals["n_forward"] == 8 * N
     assert rested.totals["n_forward"] < 0.9 * 8 * N
@@ -70,33 +71,36 @@ def test_skip_has_the_weights_of_off_and_all_saves_forwards_too() -> None:
     assert rested.epochs[-1]["lr"] == 0.0
 
 
-def test_an_adaptive_delta_decreases_and_comes_back() -> None:
-    """Never above the δ of the loss."""
+def test_a_loss_by_name_has_the_delta_of_the_preset_and_a_loss_keeps_its_own() -> None:
     loss = ASSoftmaxLoss(0.3)
-    adapted = resolve(loss, speed="all").loss
-    assert loss.delta == 0.3 == adapted.delta.value
-    assert resolve(loss, speed="skip").loss is loss
-    low = min(adapted.delta.step(0.0) for _ in range(200))
-    high = max(adapted.delta.step(1.0) for _ in range(200))
-    assert (low, high) == (0.05, 0.3)
-    multilabel = MultilabelASSoftmaxLoss(0.3)
-    assert resolve(multilabel, speed="all").loss is multilabel
-    small = resolve(ASSoftmaxLoss(0.02), speed="all").loss
-    assert [small.delta.step(0.0), small.delta.step(1.0)] == [0.02, 0.02]
+    assert resolve(loss, speed="fast").loss is loss
+    assert resolve("multilabel-as-softmax", speed="fast").loss.delta == 0.6
+
+
+def test_it_says_what_it_does() -> None:
+    assert resolve(speed="fast").note == (
+        "speed fast: as-softmax, δ 0.6, no backward pass for won samples; once 5% are won, won samples rest"
+        " up to 2 epochs; the last 15% are plain softmax for every sample"
+    )
+    assert "softmax wins no sample" in resolve("softmax", speed="fast").note
+    norm = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    parts = resolve_speed(norm, N, loss="as-softmax", speed="fast")
+    assert parts.scorecard is None
+    assert "BatchNorm" in parts.note
 
 
 def test_a_loss_without_delta_and_a_network_with_batch_norm_train_too() -> None:
     torch.manual_seed(0)
     with_norm = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    _, record = run(with_norm, speed="all", epochs=2)
+    _, record = run(with_norm, speed="fast", epochs=2)
     assert record.totals["n_updates"] > 0
-    _, record = run(loss=SoftmaxLoss(), speed="all", epochs=2)
+    _, record = run(loss=SoftmaxLoss(), speed="fast", epochs=2)
     assert record.totals["n_backward"] == 2 * N
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match="speed must be one of off, skip, all; got 'fast'"):
-        resolve(speed="fast")
+    with pytest.raises(ValueError, match="speed must be one of off, skip, fast; got 'faster'"):
+        resolve(speed="faster")
     with pytest.raises(ValueError, match="no sample rests"):
         resolve(max_rest=2)
     with pytest.raises(TypeError, match="got CrossEntropyLoss"):

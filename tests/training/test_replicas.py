@@ -28,6 +28,7 @@ def test_processes_end_with_equal_weights(results: list[dict[str, Any]], name: s
     """Although at times every sample of one process is won and one of the other is not."""
     a, b = (result[name] for result in results)
     assert all(torch.equal(a["weights"][key], b["weights"][key]) for key in a["weights"])
+    assert a["card"].pop("awake_from") == b["card"].pop("awake_from")
     for key, value in a["card"].items():
         assert torch.equal(
             torch.as_tensor(value).nan_to_num(9), torch.as_tensor(b["card"][key]).nan_to_num(9)

@@ -7,7 +7,7 @@ from sparring.lab.runs.compare import plans_for
 from sparring.lab.runs.plan import open_task
 
 EXAMPLES = """  sparring run digits
-  sparring run clinc_oos --loss as-softmax --delta 0.3 --speed all --model minilm --layers 2 --seeds 3
+  sparring run clinc_oos --loss as-softmax --speed fast --model minilm --layers 2 --seeds 3
   sparring run reviews.csv --text-column review --label-column stars
   sparring run --config runs/digits/.../seed-0/config.toml --lr 1e-3"""
 add_arguments = add_config_arguments

@@ -12,7 +12,8 @@ from torch import Tensor
 from sparring.losses.as_softmax import as_logit_rows, as_softmax_rows
 from sparring.losses.base import Loss, RowFunction, make_loss
 from sparring.losses.checks import check_range, under_autocast
-from sparring.losses.delta import concede_value, delta_value
+from sparring.losses.concede import concede_value
+from sparring.losses.delta import delta_value
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows

@@ -1,6 +1,6 @@
 """Hugging Face's Trainer with AS-Softmax, AS-Speed, skipping and resting samples.
 
-    trainer = SparringTrainer(model, args, train_dataset=data, loss="as-softmax", delta=0.3, speed="all")
+    trainer = SparringTrainer(model, args, train_dataset=data, loss="as-softmax", speed="fast")
 
 The Trainer fetches the batches of a step before it looks at ``gradient_accumulation_steps`` again.
 Therefore it gets a whole window as one batch. Steps are planned batches, those of an epoch in which no
@@ -29,7 +29,7 @@ from sparring.training import checkpoint as checkpoints
 from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import LABELS, Batch, logits_of
 from sparring.training.engine import Engine
-from sparring.training.sampler import RestingLoader
+from sparring.training.resting.sampler import RestingLoader
 
 try:
     from transformers import Trainer, TrainingArguments
@@ -56,7 +56,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     Override ``run_model`` for models whose logits or targets are elsewhere.
 
     Args:
-        loss, delta, delta_warmup, concede, concede_warmup, speed, skip, rest, accumulation, lam: See
+        loss, delta, delta_warmup, concede, concede_warmup, speed, settle, skip, rest, accumulation, lam: See
             `SparringArguments`.
         shift: Whether targets are the next tokens; by default true for causal language models.
         args, keywords: Of the Trainer.
@@ -186,7 +186,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
 
     def create_scheduler(self, num_training_steps: int, *args: Any, **keywords: Any) -> Any:
         if self.engine is not None:
-            self.settings.warm_up(self.objective, num_training_steps)
+            self.settings.set_length(self.parts, num_training_steps, self.steps.n_planned)
         return super().create_scheduler(num_training_steps, *args, **keywords)
 
     def get_batch_samples(

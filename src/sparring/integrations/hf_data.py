@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from sparring.training.batches import Batch
-from sparring.training.sampler import RestingLoader
-from sparring.training.scorecard import Scorecard
+from sparring.training.resting.sampler import RestingLoader
+from sparring.training.resting.scorecard import Scorecard
 
 if TYPE_CHECKING:
     from sparring.integrations.hf import SparringMixin

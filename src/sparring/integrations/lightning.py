@@ -29,7 +29,7 @@ from sparring.losses import Loss
 from sparring.training import batches, checkpoint
 from sparring.training.batches import Batch
 from sparring.training.engine import Engine
-from sparring.training.sampler import RestingLoader
+from sparring.training.resting.sampler import RestingLoader
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -52,9 +52,12 @@ class FixedLengthLoader:
 
     def __iter__(self) -> Iterator[list[Batch]]:
         n_items = self.n_done = self.n_done % len(self)
-        if n_items and self.loader.finished:  # restored after the last batch of an epoch
-            yield from ([] for _ in range(n_items, len(self)))
-            return
+        if n_items:  # restored inside of an epoch: its last batch may count for items that are still to come
+            for _ in range(n_items, self.loader.n_done):
+                yield []
+            n_items = max(n_items, self.loader.n_done)
+            if self.loader.finished:
+                return
         item: list[Batch] = []
         for batch in self.loader:
             item.append(batch)
@@ -84,8 +87,8 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
     samples rest, return ``self.resting(dataset, batch_size)`` from ``train_dataloader``.
 
     Args:
-        loss, delta, delta_warmup, concede, concede_warmup, speed, skip, rest, accumulation, lam: As those of
-            `SparringTrainer`.
+        loss, delta, delta_warmup, concede, concede_warmup, speed, settle, skip, rest, accumulation, lam: As
+            those of `SparringTrainer`.
         max_grad_norm: Clips gradients, which Lightning does not do under manual optimization.
         args, keywords: Of the LightningModule.
 
@@ -166,9 +169,11 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             raise ValueError(
                 "to let samples rest, return self.resting(dataset, batch_size) from train_dataloader"
             )
-        if self.settings.delta_warmup or getattr(self.objective, "concede", None) is not None:
-            self.settings.warm_up(self.objective, self.trainer.estimated_stepping_batches)
         parts = self._parts._replace(scorecard=None if loader is None else loader.scorecard)
+        concedes = getattr(self.objective, "concede", None) is not None
+        if self.settings.delta_warmup or parts.settle or concedes:
+            n_planned = None if loader is None else len(loader)
+            self.settings.set_length(parts, self.trainer.estimated_stepping_batches, n_planned)
         forward = self.logits_and_targets
         self.engine = Engine(self, parts, forward, device=self.device, loader=loader, backward=self._backward)
         self._n_waiting = 0

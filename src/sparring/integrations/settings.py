@@ -10,8 +10,17 @@ from typing import Any
 from torch import nn
 
 from sparring.losses import Loss, make_loss
-from sparring.losses.delta import CONCEDE_WARMUP, DEFAULT_DELTA, WarmupDelta, with_warmup
-from sparring.training.presets import RunParts, check_loss, resolve_speed
+from sparring.losses.concede import CONCEDE_WARMUP, with_warmup
+from sparring.losses.delta import WarmupDelta
+from sparring.training.presets import (
+    RunParts,
+    check_loss,
+    find_speed,
+    resolve_speed,
+    set_length,
+    settles,
+)
+from sparring.training.progress import awake_from
 
 
 def _setting(default: Any, help: str) -> Any:
@@ -27,11 +36,12 @@ class Settings:
     """
 
     loss: str | None = _setting(None, "name of a loss; default: as-softmax, or its multi-label form")
-    delta: float | None = _setting(None, f"δ of AS-Softmax (default {DEFAULT_DELTA})")
+    delta: float | None = _setting(None, "δ of AS-Softmax (default: 0.3; 0.6 with speed=fast)")
     delta_warmup: float = _setting(0.0, "share of the training in which δ is 1, plain softmax")
     concede: float | None = _setting(None, "κ: give up samples whose strongest rival is ahead by more than κ")
     concede_warmup: float = _setting(CONCEDE_WARMUP, "share of the training in which nothing is conceded")
-    speed: str = _setting("skip", "off, skip (exact) or all (won samples rest, too)")
+    speed: str = _setting("skip", "off, skip (exact) or fast (won samples rest, and training settles)")
+    settle: float | None = _setting(None, "share of plain softmax for every sample at the end (fast: 0.15)")
     skip: str | None = _setting(None, "off, micro, rows, two-pass or auto; overrides speed")
     rest: bool | None = _setting(None, "whether won samples rest; overrides speed")
     accumulation: int | None = _setting(None, "AS-Speed: most batches of one optimizer step")
@@ -53,7 +63,10 @@ class Settings:
             problem = getattr(getattr(model, "config", None), "problem_type", None)
             loss = "multilabel-as-softmax" if problem == "multi_label_classification" else "as-softmax"
         own = {"delta": self.delta, "concede": self.concede}
+        by_name = isinstance(loss, str)
         loss = mean_loss(loss, **{name: value for name, value in own.items() if value is not None})
+        if by_name and self.delta is None and hasattr(loss, "delta"):
+            setattr(loss, "delta", find_speed(self.speed).delta)  # noqa: B010
         if self.delta_warmup and not hasattr(loss, "delta"):
             raise ValueError(f"delta_warmup={self.delta_warmup}, but {loss.name} has no δ")
         return resolve_speed(
@@ -66,26 +79,37 @@ class Settings:
             check=False if self.rest is False else None,
             accumulation=self.accumulation,
             lam=self.lam,
+            settle=self.settle,
         )
 
-    def warm_up(self, loss: Any, total_steps: float) -> None:
-        """Add the warm-ups to the δ and the κ of a loss, once the length of the training is known.
+    def set_length(self, parts: RunParts, total_steps: float, n_planned: int | None = None) -> None:
+        """Add warm-ups and settling to δ and κ, once the length of the training is known.
+
+        Args:
+            parts: Its loss and its scorecard are changed in place.
+            total_steps: Steps of the whole training.
+            n_planned: Steps of an epoch, if they are known.
 
         Raises:
-            ValueError: A warm-up is a share of a training without an end.
+            ValueError: A share of a training without an end.
         """
+        loss: Any = parts.loss
         warms_delta = self.delta_warmup and not isinstance(loss.delta, WarmupDelta)
         concede = getattr(loss, "concede", None)
         warms_concede = self.concede_warmup and with_warmup(concede, 1) is not concede
-        if math.isinf(total_steps) and (warms_delta or warms_concede):
+        if math.isinf(total_steps) and (warms_delta or warms_concede or settles(loss, parts.settle)):
             raise ValueError(
-                "a warm-up is a share of the training, whose length is unknown; set the number of epochs or"
-                " steps, or delta_warmup=0 and concede_warmup=0"
+                "a warm-up and settling are shares of the training, whose length is unknown; set the number"
+                " of epochs or steps, or delta_warmup=0, concede_warmup=0 and settle=0"
             )
+        if math.isinf(total_steps):
+            return
+        n_steps = int(total_steps)
         if warms_delta:
-            loss.delta = WarmupDelta(loss.delta, total_steps=int(total_steps), share=self.delta_warmup)
-        if warms_concede:
-            loss.concede = with_warmup(concede, int(total_steps), self.concede_warmup)
+            loss.delta = WarmupDelta(loss.delta, total_steps=n_steps, share=self.delta_warmup)
+        set_length(loss, n_steps, n_planned, settle=parts.settle, concede_warmup=self.concede_warmup)
+        if parts.scorecard is not None and n_planned is not None:
+            parts.scorecard.awake_from = awake_from(loss, n_planned)
 
 
 def mean_loss(loss: Loss | str, **settings: Any) -> Loss:

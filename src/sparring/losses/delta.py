@@ -1,4 +1,4 @@
-"""Schedules of δ, the margin of AS-Softmax, and of κ, which concedes rows. Losses take numbers or these.
+"""Schedules of δ, the margin of AS-Softmax. Losses take a number or one of these.
 
 A schedule is advanced like a learning-rate schedule, once per optimizer step:
 
@@ -28,14 +28,13 @@ __all__ = [
     "CosineDelta",
     "DeltaSchedule",
     "LinearDelta",
-    "WarmupConcede",
+    "SettleDelta",
     "WarmupDelta",
     "delta_value",
 ]
 
 DEFAULT_DELTA = 0.3  # what the paper suggests for most tasks
-DEFAULT_CONCEDE = 0.5  # κ; 0.7 was not better on the noisy dev set of `docs/results/labels`
-CONCEDE_WARMUP = 0.2  # share of training in which nothing is conceded
+SETTLE_SHARE = 0.15  # share of training that settles: plain softmax at its end
 LOWEST_DELTA = 0.05  # the smallest δ that an adaptive schedule reaches by default
 
 
@@ -50,20 +49,6 @@ def check_delta(delta: float | DeltaSchedule) -> float | DeltaSchedule:
 def delta_value(delta: float | DeltaSchedule) -> float:
     """Return the current δ: the value of a schedule, or the float itself."""
     return delta.value if isinstance(delta, DeltaSchedule) else _check_delta("delta", delta)
-
-
-def check_concede(concede: float | DeltaSchedule | None) -> float | DeltaSchedule | None:
-    if concede is None or isinstance(concede, DeltaSchedule):
-        return concede
-    return check_range("concede", concede, 0, 1, note="1 or None concedes nothing")
-
-
-def concede_value(concede: float | DeltaSchedule | None) -> float:
-    """Return the current κ: the value of a schedule, the number itself, or 1, which concedes nothing."""
-    concede = check_concede(concede)
-    if isinstance(concede, DeltaSchedule):
-        return concede.value
-    return 1.0 if concede is None else concede
 
 
 class DeltaSchedule(nn.Module):
@@ -92,7 +77,7 @@ class DeltaSchedule(nn.Module):
     def settled(self) -> float:
         """Return the δ used for evaluation, so that all evaluations of a run are comparable.
 
-        Scheduled δ: its final value. Adaptive δ: its initial value.
+        Scheduled δ: its final value, before it settles. Adaptive δ: its initial value.
         """
         return self.value
 
@@ -154,42 +139,41 @@ class WarmupDelta(DeltaSchedule):
         return self.after.settled()
 
 
-class WarmupConcede(WarmupDelta):
-    """κ for ``concede=``: 1, which concedes nothing, for the first `share` of training, then `concede`.
+class SettleDelta(DeltaSchedule):
+    """`delta`, then δ = 1 (plain softmax) for the last `share` of training.
 
-    An untrained classifier is behind on many rows that it will learn. The training loop, `SparringTrainer`
-    and `SparringModule` turn ``concede=0.5`` into this schedule, since they know the length of training. In
-    other loops, also under a `SparringCallback`, a number concedes from the first step on.
+    AS-Softmax stops pushing at margin δ, so margins stay thin and probabilities low. A short last phase of
+    plain softmax, while the learning rate is small, restores accuracy and calibration.
 
     Args:
-        concede: κ in [0, 1] after the warm-up: rows with max p_i − p_t > κ are conceded.
+        delta: The δ before that phase: a number, or a schedule such as `WarmupDelta` or `AdaptiveDelta`.
         total_steps: The number of optimizer steps of the whole training.
-        share: The part of them in which nothing is conceded, in [0, 1].
+        share: The part of them that settles, in [0, 1].
 
-    >>> concede = WarmupConcede(0.5, total_steps=4, share=0.5)
-    >>> [concede.value] + [concede.step() for _ in range(3)]
-    [1.0, 1.0, 0.5, 0.5]
+    >>> delta = SettleDelta(0.6, total_steps=4, share=0.5)
+    >>> [delta.value] + [delta.step() for _ in range(3)]
+    [0.6, 0.6, 1.0, 1.0]
     """
 
     def __init__(
-        self,
-        concede: float | DeltaSchedule = DEFAULT_CONCEDE,
-        *,
-        total_steps: int,
-        share: float = CONCEDE_WARMUP,
+        self, delta: float | DeltaSchedule = DEFAULT_DELTA, *, total_steps: int, share: float = SETTLE_SHARE
     ) -> None:
-        if not isinstance(concede, DeltaSchedule):
-            check_range("concede", concede, 0, 1, note="1 concedes nothing")
-        super().__init__(concede, total_steps=total_steps, share=share)
+        check_count("total_steps", total_steps)
+        super().__init__(total_steps=total_steps, share=check_range("share", share, 0, 1))
+        self.before = delta if isinstance(delta, DeltaSchedule) else ConstantDelta(delta)
+        self.n_before = total_steps - round(share * total_steps)
+        self.value = self.before.value if self.n_before else 1.0
 
+    def step(self, rows: RowLosses | Tensor | float | None = None) -> float:
+        self.n_steps += 1
+        if self.n_steps < self.n_before:
+            self.value = self.before.step(rows)
+        else:
+            self.value = 1.0
+        return self.value
 
-def with_warmup(
-    concede: float | DeltaSchedule | None, total_steps: int, share: float = CONCEDE_WARMUP
-) -> float | DeltaSchedule | None:
-    """Return a κ with the warm-up of `WarmupConcede`. A schedule, and a κ that concedes nothing, stay."""
-    if concede is None or isinstance(concede, DeltaSchedule) or concede == 1:
-        return concede
-    return WarmupConcede(concede, total_steps=total_steps, share=share)
+    def settled(self) -> float:
+        return self.before.settled()
 
 
 class LinearDelta(DeltaSchedule):

@@ -10,14 +10,8 @@ from torch import Tensor
 
 from sparring.losses.base import MultilabelLoss, in_float32, register
 from sparring.losses.checks import check_count, check_positive, is_known_true
-from sparring.losses.delta import (
-    DEFAULT_DELTA,
-    DeltaSchedule,
-    check_concede,
-    check_delta,
-    concede_value,
-    delta_value,
-)
+from sparring.losses.concede import check_concede, concede_value
+from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
 

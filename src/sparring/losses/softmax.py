@@ -5,7 +5,8 @@ from torch import Tensor
 
 from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
 from sparring.losses.checks import check_positive, check_range
-from sparring.losses.delta import DeltaSchedule, check_concede, concede_value
+from sparring.losses.concede import check_concede, concede_value
+from sparring.losses.delta import DeltaSchedule
 from sparring.losses.kernels.margin_softmax import margin_softmax_rows
 from sparring.losses.kernels.rule import SOFTMAX_RULE
 from sparring.losses.rows import RowLosses

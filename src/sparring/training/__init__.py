@@ -7,8 +7,8 @@ from sparring.backward import skipper as skip
 from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.divergence import DivergenceError
 from sparring.training.history import MarginHistory
-from sparring.training.sampler import Indexed, RevisitSampler
-from sparring.training.scorecard import CHECK, REST, TRAIN, Scorecard
+from sparring.training.resting.sampler import Indexed, RevisitSampler
+from sparring.training.resting.scorecard import CHECK, REST, TRAIN, Scorecard
 
 __all__ = [
     "CHECK",

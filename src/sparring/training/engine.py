@@ -9,6 +9,7 @@ runs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
@@ -26,8 +27,11 @@ from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import Batch
 from sparring.training.history import MarginHistory
 from sparring.training.presets import RunParts
+from sparring.training.progress import Budget, measure_forward_share
 from sparring.training.record import Record
-from sparring.training.sampler import RestingLoader
+from sparring.training.resting.sampler import RestingLoader
+
+logger = logging.getLogger(__name__)
 
 # of batches, their results, and the sums of losses and of row weights over all processes
 OnForward = Callable[[Sequence[Batch], Sequence[ForwardResult], float, float], None]
@@ -61,6 +65,7 @@ class Engine:
     on_forward: OnForward | None = None  # called before the backward pass
     record: Record = field(default_factory=Record)
     history: MarginHistory | None = None  # records every look at a sample; needs the loader
+    budget: Budget | None = None  # counts what the passes cost
 
     def __post_init__(self) -> None:
         self.net = self.model  # forward is called with it: the model, or a wrapper of it
@@ -75,6 +80,8 @@ class Engine:
         self.skipper = Skipper(self.model, self.parts.skip)
         self.collectives = Collectives(device=self.device)
         self.won_share = 0.0  # of the last window
+        if self.parts.note:
+            self._say([self.parts.note])
         self.lost: list[int] = []  # samples that failed a check and have not been trained on yet
         self._has_batch_norm = has_batch_norm(self.model)
         self.collectives.broadcast([*self.model.parameters(), *self.model.buffers()])
@@ -82,6 +89,15 @@ class Engine:
     def close(self) -> None:
         """Remove the hooks from the model."""
         self.skipper.close()
+        if self.scorecard is not None:
+            self._say(self.scorecard.conclusion())
+
+    def _say(self, notes: Iterable[str]) -> None:
+        """Put what happened, and why, into the record and the log."""
+        for note in notes:
+            self.record.notes.append(note)
+            if self.collectives.rank == 0:
+                logger.info(note)
 
     @property
     def delta(self) -> float | None:
@@ -102,6 +118,8 @@ class Engine:
 
         Samples that fail a check are trained on together with the next batch, or as soon as they fill one.
         """
+        if self.scorecard is not None:
+            self._say(self.scorecard.take_notes())
         if batch.data is None:
             return
         batch = batch._replace(indices=batch.indices.to(self.device))
@@ -141,6 +159,21 @@ class Engine:
             if step.form == "two-pass" and step.active is not None:
                 n_forward += step.active.n_samples
             self.record.add_batch(batch_counts, n_forward, n_backward)
+
+    def measure_cost(self) -> None:
+        """Measure what a forward pass costs, for a budget that does not know it. A collective call."""
+        budget, loader = self.budget, self.loader
+        if budget is None or budget.forward_share is not None:
+            return
+        assert loader is not None
+
+        def forward() -> Tensor:
+            indices = range(min(self._batch_size, budget.n_samples))
+            batch = send_to_device(loader.fetch(indices), self.device)
+            return self._compute(batch).logits
+
+        share = measure_forward_share(self.model, forward, self.device)
+        budget.forward_share = self.collectives.broadcast_object(share)
 
     def check(self, batch: Batch) -> None:
         """Run a forward pass without gradients in eval mode."""
@@ -199,8 +232,12 @@ class Engine:
         if self._has_batch_norm:
             self.collectives.broadcast(self.model.buffers())
         window = self.record.close_window(n_updates=int(n_micro > 0))
-        names = ("loss", "mass", "n_conceded", "n_rows")
-        loss, mass, n_conceded, n_rows = self.collectives.sum_numbers([window[name] for name in names])
+        names = ("loss", "mass", "n_conceded", "n_rows", "n_forward", "n_backward")
+        loss, mass, n_conceded, n_rows, *passes = self.collectives.sum_numbers(
+            [window[name] for name in names]
+        )
+        if self.budget is not None:
+            self.budget.add(*passes)
         samples = (window["n_forward"], window["n_backward"])
         concedes = getattr(self.loss, "concede", None) is not None
         conceded_share = n_conceded / (n_rows or 1) if concedes else None
@@ -223,7 +260,7 @@ class Engine:
 
     def _parts(self) -> dict[str, Any]:
         parts = {"loss": self.loss, "accumulation": self.accumulation, "record": self.record}
-        others = {"scorecard": self.scorecard, "history": self.history}
+        others = {"scorecard": self.scorecard, "history": self.history, "budget": self.budget}
         return parts | {name: part for name, part in others.items() if part is not None}
 
     def state_dict(self) -> dict[str, Any]:

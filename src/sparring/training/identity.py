@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sparring.training.loop import Loop
 
 SETTINGS = (
-    *("batch_size", "epochs", "seed", "max_grad_norm", "skip"),
+    *("batch_size", "epochs", "budget", "forward_share", "seed", "max_grad_norm", "skip"),
     *("eval_every", "metric", "greater_is_better", "patience", "load_best"),
 )
 # the learning rate of an optimizer is compared apart, the others do not change the result
@@ -55,7 +55,7 @@ def identity(loop: Loop) -> dict[str, Any]:
         "optimizer": _optimizer(loop.prepared_optimizer),
         "schedule": _schedule(loop),
         "accumulation": _attributes(loop.engine.accumulation, "lam", "max_steps", "decide"),
-        "scorecard": _attributes(loop.scorecard, "check", "max_rest", "spare", "earn", "narrow"),
+        "scorecard": _attributes(loop.scorecard, "check", "max_rest", "spare", "earn", "narrow", "watch"),
         "lengths": None if loop.lengths is None else digest_of(loop.sampler.lengths),
         "forward": _name(loop.forward),
         "collate": _name(loop.collate),

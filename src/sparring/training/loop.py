@@ -8,7 +8,6 @@ It runs on Accelerate: one process or several, any device, mixed precision.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -21,13 +20,14 @@ from sparring.heads.linear import LinearLoss
 from sparring.heads.parallel.collectives import Collectives
 from sparring.losses import Loss
 from sparring.losses.checks import check_count
-from sparring.training import batches, presets
+from sparring.training import batches, optimizers, presets
 from sparring.training.accumulation import AdaptiveAccumulation, ConstantAccumulation
 from sparring.training.divergence import DivergenceMonitor
 from sparring.training.history import MarginHistory
+from sparring.training.progress import Progress
 from sparring.training.record import Record, check_metrics
-from sparring.training.sampler import Indexed, RestingLoader
-from sparring.training.scorecard import Scorecard
+from sparring.training.resting.sampler import Indexed, RestingLoader
+from sparring.training.resting.scorecard import Scorecard
 
 try:
     from accelerate import Accelerator
@@ -76,11 +76,14 @@ class Loop:
     _: KW_ONLY
     batch_size: int = 32  # on each process
     epochs: int = 3
+    budget: float | None = None  # instead of epochs: spend what so many epochs of plain softmax cost
+    forward_share: float | None = None  # of the cost of both passes, for the budget; None: measure it
     optimizer: Optimizer | None = None  # None: AdamW with lr
     lr: float = 5e-5
-    schedule: presets.Schedule | str = "linear"  # or cosine, constant
+    schedule: optimizers.Schedule | str = "linear"  # or cosine, constant
     accumulation: AdaptiveAccumulation | int = 1  # an int is a fixed number of batches for each step
-    speed: str = "skip"  # a preset: off, skip or all
+    speed: str = "skip"  # a preset: off, skip or fast
+    settle: float | None = None  # share of plain softmax for every sample at the end; None: as speed says
     skip: str | None = None  # mode of the Skipper: off, micro, rows, two-pass or auto; None: as speed says
     scorecard: Scorecard | bool | None = None  # lets samples rest; True: with defaults; None: as speed says
     history: MarginHistory | bool | None = None  # records every sample's margin in every epoch
@@ -122,27 +125,27 @@ class Loop:
             rest=Scorecard(n_samples) if self.scorecard is True else self.scorecard,
             check=False if self.scorecard is False else None,
             accumulation=ConstantAccumulation.of(self.accumulation),
+            settle=self.settle,
         )
-        self.make_schedule = presets.find_schedule(self.schedule)
+        self.make_schedule = optimizers.find_schedule(self.schedule)
         self.accelerator = self.accelerator or Accelerator()
         presets.check_accelerator(self.accelerator)
         self.device = self.accelerator.device
         self.collectives = Collectives(device=self.device)
         card = self.parts.scorecard or Scorecard(n_samples, max_rest=0)
-        order: dict[str, Any] = {
-            "lengths": self.lengths,
-            "seed": self.seed,
-            "loading": {"num_workers": self.workers},
-        }
-        self.loader = RestingLoader(self.data, card, self.batch_size, self.collate, **order)
+        order: dict[str, Any] = {"seed": self.seed, "loading": {"num_workers": self.workers}}
+        samples = (self.data, card, self.batch_size, self.collate, self.lengths)
+        self.loader = RestingLoader(*samples, **order)
         self.sampler = self.loader.sampler
-        self.total_steps = self.epochs * self.sampler.n_planned
-        self.parts = self.parts._replace(loss=presets.with_concede_warmup(self.parts.loss, self.total_steps))
-        self.objective, self.skip, self.scorecard, _ = self.parts
+        self.run_progress = Progress(self.loader, self.epochs, self.budget, self.forward_share)
+        self.total_steps = self.run_progress.total_steps
+        self.parts = self.parts.with_length(self.total_steps, self.sampler.n_planned)
+        self.objective, self.skip, self.scorecard = self.parts[:3]
         self.history = self.margins = MarginHistory.of(self.history, n_samples)
         self.record = Record()
         self.monitor = DivergenceMonitor(self, self.on_divergence)
         self.stopping = False
+        self.save_due = 0.0  # the clock's time of the next checkpoint
 
     def stop(self) -> None:
         """Save and raise KeyboardInterrupt after the window. For signal handlers, on one process."""
@@ -179,17 +182,19 @@ class Loop:
             on_forward=self.monitor.check_batch,
             record=self.record,
             history=self.margins,
+            budget=self.run_progress.budget,
         )
         self.engine.net = self.net
-        optimizer = self.optimizer or presets.adamw(self.model, self.lr)
+        self.run_progress.begin(self.objective)
+        optimizer = self.optimizer or optimizers.adamw(self.model, self.lr)
         self.lr_schedule = self.make_schedule(optimizer, self.total_steps)
         self.prepared_optimizer = self.accelerator.prepare_optimizer(optimizer)
         self.prepared_optimizer.zero_grad()
-        self.save_due = time.perf_counter() + (self.save_seconds or 0.0)
         self.n_done = self.n_paused = 0  # planned batches: so far, and at the last pause
         self.best: dict[str, Tensor] | None = None
         self.identity: dict[str, Any] = {}
         resume.begin(self)
+        self.engine.measure_cost()
 
     def _run_epoch(self) -> None:
         if self.loader.finished:
@@ -201,25 +206,27 @@ class Loop:
             self.engine.train(send_to_device(batch, self.device))
             self.loader.position += 1
             if self.engine.accumulation.should_step:
-                self._step(self.sampler.progress(self.loader.position - 1))
+                self._step()
             self.record.add_time()
+            if self.run_progress.cuts_epoch():
+                break
             if not self.engine.accumulation.n_micro and not self.loader.finished:
                 self._pause()
             if self.record.done:
                 return
         self.engine.finish_epoch()
-        n_done = (self.sampler.epoch + 1) * self.sampler.n_planned
         if self.engine.accumulation.n_micro:
-            self._step(n_done)
+            self._step()
         self.monitor.settle()
-        self._follow(n_done)
+        self._follow(self.run_progress.end_epoch())
         self.record.add_time()
         self._end_record()
         self._pause(end=True)
 
-    def _step(self, n_done: int) -> None:
-        """The optimizer step of a window, after which ``n_done`` planned batches are done."""
+    def _step(self) -> None:
+        """The optimizer step of a window."""
         window = self.engine.close_window()
+        n_done = self.run_progress.n_done
         norm = None
         if self.max_grad_norm is not None:
             norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
@@ -244,7 +251,7 @@ class Loop:
 
     def _pause(self, end: bool = False) -> None:
         """Evaluate and save when it is time, between two windows or at the end of an epoch."""
-        last = end and self.sampler.epoch + 1 >= self.epochs
+        last = end and self.run_progress.is_finished
         due = last or self._crossed(self.eval_every) or (end and self.eval_every is None)
         if self.evaluate is not None and due:
             self._evaluate()
@@ -252,21 +259,13 @@ class Loop:
             self._end_record()
             self.engine.sync_history()
         self.record.done = self.record.done or last
-        timed = self.save_seconds is not None and self.collectives.size == 1
         due = self._crossed(self.save_every) or (end and self.save_every is None)
-        if due or self.record.done or self.stopping or (timed and time.perf_counter() >= self.save_due):
-            self._save()
+        if due or self.record.done or self.stopping or resume.is_due(self):
+            resume.save(self)
         if self.stopping and not self.record.done:
             raise KeyboardInterrupt
         self.n_paused = self.n_done
         self.record.start_clock()
-
-    def _save(self) -> None:
-        start = time.perf_counter()
-        if self.monitor.can_save():
-            resume.save(self)
-        end = time.perf_counter()
-        self.save_due = end + max(self.save_seconds or 0.0, 20 * (end - start))
 
     def _crossed(self, every: int | None) -> bool:
         return every is not None and self.n_done // every > self.n_paused // every

@@ -1,53 +1,49 @@
-"""What a run is made of, by name: speed presets, the optimizer, and learning-rate schedules.
-
-Speed presets:
+"""Speed presets: what a run is made of, by one word.
 
 - ``off``: every sample has a forward and a backward pass in every epoch.
 - ``skip``: no backward pass for won samples. Exact: the weights are those of ``off``, to rounding.
-- ``all``: like ``skip``; in addition, samples that are won rest for the next epoch, or for two after a
-  repeated win with a clear margin, and are then checked without gradients. δ decreases while few are won.
+- ``fast``: like ``skip``; in addition, won samples rest for up to two epochs, and training settles: at its
+  end, plain softmax trains every sample. It watches itself: no sample rests until that saves time, and rests
+  become shorter where samples come back lost. A loss that is given by name has δ = 0.6.
 
-``docs/results/speed`` has the measured time and accuracy of each.
+``docs/results/frontier`` has the measured time and accuracy of each.
 """
 
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from torch import nn
-from torch.optim import AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from sparring.backward.skipper import has_batch_norm
 from sparring.heads.linear import LinearLoss
-from sparring.losses import Loss, MultilabelASSoftmaxLoss, list_losses, make_loss
-from sparring.losses.delta import AdaptiveDelta, DeltaSchedule, with_warmup
+from sparring.losses import Loss, list_losses, make_loss
+from sparring.losses.checks import check_range
+from sparring.losses.concede import CONCEDE_WARMUP, with_warmup
+from sparring.losses.delta import DEFAULT_DELTA, SETTLE_SHARE, SettleDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
-from sparring.training.scorecard import Scorecard
+from sparring.training.progress import settle_step
+from sparring.training.resting.scorecard import DEFAULT_REST, MIN_RESTING, Scorecard
 
-Schedule = Callable[[Optimizer, int], LRScheduler]  # of the optimizer and the number of planned batches
-
-WARMUP = 0.1  # share of the steps in which the learning rate rises
+L = TypeVar("L", bound=nn.Module)
 
 
 class Speed(NamedTuple):
     """A preset."""
 
     skip: str  # mode of the Skipper
-    rest: bool = False  # samples rest
-    narrow: int = 0  # see Scorecard
-    check: bool = False  # samples are checked, unless the model has BatchNorm
-    adapt: bool = False  # δ is adaptive
+    rest: bool = False  # won samples rest, unless the model has BatchNorm
+    settle: float = 0.0  # share of training that settles
+    delta: float = DEFAULT_DELTA  # of a loss that is given by name
 
 
 SPEEDS = {
     "off": Speed("off"),
     "skip": Speed("rows"),
-    "all": Speed("rows", rest=True, narrow=1, check=True, adapt=True),
+    "fast": Speed("rows", rest=True, settle=SETTLE_SHARE, delta=0.6),
 }
+SPEEDS["all"] = SPEEDS["fast"]  # an earlier name
 
 
 class RunParts(NamedTuple):
@@ -57,6 +53,22 @@ class RunParts(NamedTuple):
     skip: str
     scorecard: Scorecard | None  # None: no sample rests or is checked
     accumulation: AdaptiveAccumulation | None  # None: the window length is fixed
+    settle: float = 0.0  # share of training that settles
+    note: str = ""  # what the preset does here, and why
+
+    def with_length(self, total_steps: int, n_planned: int) -> RunParts:
+        """The same parts for a training of known length: κ has its warm-up, and δ settles.
+
+        Args:
+            total_steps: Planned batches of the whole training.
+            n_planned: Planned batches of an epoch.
+        """
+        concede = getattr(self.loss, "concede", None)
+        if with_warmup(concede, total_steps) is concede and not settles(self.loss, self.settle):
+            return self
+        loss = _copy(self.loss)
+        set_length(loss, total_steps, n_planned, settle=self.settle)
+        return self._replace(loss=loss)
 
 
 def resolve_speed(
@@ -71,44 +83,72 @@ def resolve_speed(
     max_rest: int | None = None,
     accumulation: AdaptiveAccumulation | int | None = None,
     lam: float = 0.5,
+    settle: float | None = None,
 ) -> RunParts:
     """Combine a speed preset with the user's settings, which come first.
 
     ``rest`` may be a scorecard. ``accumulation`` may be the most batches of one optimizer step.
     ``n_samples`` is None where the data set is not known yet.
 
-    >>> parts = resolve_speed(nn.Linear(4, 2), 100, loss="as-softmax", speed="all", max_rest=1)
-    >>> parts.skip, parts.scorecard.max_rest, parts.loss.delta.value, parts.accumulation
-    ('rows', 1, 0.3, None)
+    >>> parts = resolve_speed(nn.Linear(4, 2), 100, loss="as-softmax", speed="fast", max_rest=1)
+    >>> parts.skip, parts.scorecard.max_rest, parts.loss.delta, parts.settle
+    ('rows', 1, 0.6, 0.15)
     """
-    if speed not in SPEEDS:
-        raise ValueError(f"speed must be one of {', '.join(SPEEDS)}; got {speed!r}")
-    preset = SPEEDS[speed]
-    loss = check_loss(loss)
+    preset = find_speed(speed)
+    loss = check_loss(loss, preset.delta)
     if isinstance(loss, LinearLoss):
         _check_layer(loss.linear, model)
-    if preset.adapt:
-        loss = _with_adaptive_delta(loss)
     if isinstance(accumulation, int):
         accumulation = AdaptiveAccumulation(lam, accumulation)
     scorecard = rest if isinstance(rest, Scorecard) else None
     if scorecard is None:
-        rest = preset.rest if rest is None else bool(rest)
-        check = preset.check and not has_batch_norm(model) if check is None else check
-        if max_rest is not None and not rest:
-            raise ValueError(f'max_rest={max_rest}, but no sample rests; use rest=True or speed="all"')
-        if rest or check:
-            most = {} if rest and max_rest is None else {"max_rest": max_rest or 0}
-            scorecard = Scorecard(n_samples or 1, check=check, narrow=preset.narrow, **most)
+        rests = preset.rest and not has_batch_norm(model) if rest is None else bool(rest)
+        if max_rest is not None and not rests:
+            raise ValueError(f'max_rest={max_rest}, but no sample rests; use rest=True or speed="fast"')
+        if rests or check:
+            most = (DEFAULT_REST if max_rest is None else max_rest) if rests else 0
+            narrow = most if preset.rest else 0  # any win at the larger δ of the preset is a clear one
+            rules = {"check": bool(check), "watch": preset.rest}
+            scorecard = Scorecard(n_samples or 1, max_rest=most, narrow=narrow, **rules)
     if scorecard is not None and n_samples is not None:
         scorecard.check_for(n_samples, model)
-    return RunParts(loss, skip or preset.skip, scorecard, accumulation)
+    settle = preset.settle if settle is None else check_range("settle", settle, 0, 1, note="of training")
+    parts = RunParts(loss, skip or preset.skip, scorecard, accumulation, settle)
+    return parts._replace(note=_describe(parts, model)) if preset.rest else parts
 
 
-def check_loss(loss: Loss | LinearLoss | str) -> Loss | LinearLoss:
-    """A loss by its name, or as it is."""
+def _describe(parts: RunParts, model: nn.Module) -> str:
+    """What the preset ``fast`` does in a run, in one line."""
+    delta = getattr(parts.loss, "delta", None)
+    if delta is None and not hasattr(parts.loss, "margin"):
+        return f"speed fast: {parts.loss.name} wins no sample, so nothing is skipped and no sample rests"
+    what = f"speed fast: {parts.loss.name}"
+    if delta is not None:
+        what += f", δ {delta_value(delta):.3g}"
+    what += ", no backward pass for won samples" if parts.skip != "off" else ""
+    if parts.scorecard is not None:
+        what += f"; once {MIN_RESTING:.0%} are won, won samples rest up to {parts.scorecard.max_rest} epochs"
+    elif has_batch_norm(model):
+        what += "; no sample rests, since BatchNorm would see the statistics of hard samples alone"
+    if parts.settle and delta is not None:
+        what += f"; the last {parts.settle:.0%} are plain softmax for every sample"
+    return what
+
+
+def find_speed(speed: str) -> Speed:
+    """A preset by its name."""
+    if speed not in SPEEDS:
+        raise ValueError(f"speed must be one of off, skip, fast; got {speed!r}")
+    return SPEEDS[speed]
+
+
+def check_loss(loss: Loss | LinearLoss | str, delta: float = DEFAULT_DELTA) -> Loss | LinearLoss:
+    """A loss by its name, with a δ if it takes one, or as it is."""
     if isinstance(loss, str):
-        return make_loss(loss)
+        by_name: Any = make_loss(loss)
+        if hasattr(by_name, "delta"):
+            by_name.delta = delta
+        return cast("Loss", by_name)
     if not isinstance(loss, (Loss, LinearLoss)):
         raise TypeError(
             f"loss must be a loss of sparring or a name ({', '.join(list_losses())}),"
@@ -126,35 +166,46 @@ def _check_layer(layer: nn.Linear, model: nn.Module) -> None:
         )
 
 
-def _with_adaptive_delta(loss: Loss | LinearLoss) -> Loss | LinearLoss:
-    """A copy of the loss whose δ adapts.
+def set_length(
+    loss: Loss | LinearLoss,
+    total_steps: int,
+    n_planned: int | None = None,
+    *,
+    settle: float = 0.0,
+    concede_warmup: float = CONCEDE_WARMUP,
+) -> None:
+    """Tell a loss the length of its training, in place: κ gets its warm-up, and δ settles.
 
-    A schedule of the user's stays. So does the δ of multi-label losses: a smaller one costs them accuracy.
+    Args:
+        loss: The loss. Schedules of κ, and a δ that settles, stay as they are.
+        total_steps: Planned batches of the whole training.
+        n_planned: Planned batches of an epoch, if they are known: then whole epochs settle.
+        settle: Share of the training that settles.
+        concede_warmup: Share of the training in which nothing is conceded.
     """
+    inner: Any = loss.loss if isinstance(loss, LinearLoss) else loss
+    concede = getattr(inner, "concede", None)
+    if (warmed := with_warmup(concede, total_steps, concede_warmup)) is not concede:
+        inner.concede = warmed
+    if settles(inner, settle):
+        n_settle = total_steps - settle_step(total_steps, n_planned or 1, settle)
+        inner.delta = SettleDelta(inner.delta, total_steps=total_steps, share=n_settle / total_steps)
+
+
+def settles(loss: Loss | LinearLoss, settle: float) -> bool:
+    """Whether the δ of a loss is to settle, and does not yet."""
     delta = getattr(loss, "delta", None)
-    inner = loss.loss if isinstance(loss, LinearLoss) else loss
-    if delta is None or isinstance(delta, DeltaSchedule) or isinstance(inner, MultilabelASSoftmaxLoss):
-        return loss
-    return _with_settings(loss, delta=AdaptiveDelta.below(delta))
+    return bool(settle) and delta is not None and not isinstance(delta, SettleDelta)
 
 
-def with_concede_warmup(loss: Loss | LinearLoss, total_steps: int) -> Loss | LinearLoss:
-    """A copy of the loss whose κ has a warm-up; the loss itself where it has a schedule, or no κ."""
-    concede = getattr(loss, "concede", None)
-    warmed = with_warmup(concede, total_steps)
-    return loss if warmed is concede else _with_settings(loss, concede=warmed)
-
-
-def _with_settings(loss: Loss | LinearLoss, **settings: Any) -> Loss | LinearLoss:
-    """A copy of the loss with other settings; the user's other schedules and the layer of a head stay."""
-    changed = copy.copy(loss)
-    changed._buffers = dict(loss._buffers)
-    changed._modules = dict(loss._modules)
-    if isinstance(changed, LinearLoss):
-        settings = {"loss": _with_settings(changed.loss, **settings)}
-    for name, value in settings.items():
-        setattr(changed, name, value)
-    return changed
+def _copy(loss: L) -> L:
+    """A copy that can have other settings; the user's schedules and the layer of a head stay the same."""
+    copied = copy.copy(loss)
+    copied._buffers = dict(loss._buffers)
+    copied._modules = dict(loss._modules)
+    if isinstance(copied, LinearLoss):
+        copied.loss = _copy(copied.loss)
+    return copied
 
 
 def check_accelerator(accelerator: Any) -> None:
@@ -166,70 +217,3 @@ def check_accelerator(accelerator: Any) -> None:
     wrapper = accelerator.distributed_type.value
     if wrapper in ("DEEPSPEED", "FSDP", "MEGATRON_LM"):
         raise ValueError(f"the loop keeps a whole model on every process, which {wrapper} does not; use DDP")
-
-
-# ------------------------------------------------------------ optimizer and learning rate
-
-
-def adamw(model: nn.Module, lr: float, weight_decay: float = 0.01) -> AdamW:
-    """AdamW for the parameters of a model that require gradients, fused where the device allows it.
-
-    A model may name layers with a higher learning rate, such as a new layer on top of a pretrained encoder:
-    ``model.faster = {"classifier": 100.0}`` multiplies the learning rate of that layer by 100.
-    """
-    factors: dict[str, float] = getattr(model, "faster", {})
-    groups: dict[float, list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            factor = next((value for layer, value in factors.items() if name.startswith(f"{layer}.")), 1.0)
-            groups.setdefault(factor, []).append(parameter)
-    devices = {parameter.device.type for group in groups.values() for parameter in group}
-    param_groups = [{"params": group, "lr": factor * lr} for factor, group in groups.items()]
-    return AdamW(param_groups, lr=lr, weight_decay=weight_decay, fused=devices <= {"cpu", "cuda"})
-
-
-def linear_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
-    """A warm-up, then linearly down to 0."""
-    return _schedule(optimizer, total_steps, warmup, lambda done: 1 - done)
-
-
-def cosine_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
-    """A warm-up, then down to 0 along half a cosine."""
-    return _schedule(optimizer, total_steps, warmup, lambda done: 0.5 + 0.5 * math.cos(math.pi * done))
-
-
-def constant_schedule(optimizer: Optimizer, total_steps: int, warmup: float = WARMUP) -> LRScheduler:
-    """A warm-up, then constant."""
-    return _schedule(optimizer, total_steps, warmup, lambda _: 1.0)
-
-
-def _schedule(
-    optimizer: Optimizer, total_steps: int, warmup: float, decay: Callable[[float], float]
-) -> LRScheduler:
-    n_warmup = max(1, round(warmup * total_steps))
-
-    def factor(step: int) -> float:
-        if step < n_warmup:
-            return (step + 1) / n_warmup
-        return decay(min(1.0, (step - n_warmup) / max(1, total_steps - n_warmup)))
-
-    return LambdaLR(optimizer, factor)
-
-
-SCHEDULES: dict[str, Schedule] = {
-    "linear": linear_schedule,
-    "cosine": cosine_schedule,
-    "constant": constant_schedule,
-}
-
-
-def find_schedule(schedule: Schedule | str) -> Schedule:
-    """A learning-rate schedule by its name, or as it is."""
-    if not isinstance(schedule, str):
-        return schedule
-    if schedule not in SCHEDULES:
-        raise ValueError(
-            f'no schedule named "{schedule}"; known: {", ".join(SCHEDULES)}, or a function of the optimizer'
-            " and the number of steps"
-        )
-    return SCHEDULES[schedule]

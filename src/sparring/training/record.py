@@ -43,6 +43,7 @@ class Record:
     current: dict[str, Any] = field(default_factory=_zeros)  # of this epoch
     window: dict[str, float] = field(default_factory=_zeros)  # since the last update
     done: bool = False
+    notes: list[str] = field(default_factory=list)  # what a speed preset did, and why
 
     @property
     def best(self) -> dict[str, Any] | None:

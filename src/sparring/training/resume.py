@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,6 +47,7 @@ def _shared_parts(loop: Loop) -> dict[str, Any]:
 
 def begin(loop: Loop) -> None:
     """Create the folder of a loop that is about to run, and load its checkpoint, if it has one."""
+    loop.save_due = time.perf_counter() + (loop.save_seconds or 0.0)
     if loop.folder is None:
         return
     Path(loop.folder).mkdir(parents=True, exist_ok=True)
@@ -61,10 +63,22 @@ def begin(loop: Loop) -> None:
         raise ResumeError(f"{loop.folder}: the checkpoint does not fit this run ({message})") from error
 
 
+def is_due(loop: Loop) -> bool:
+    """Whether the time between two checkpoints is over. Several processes would not agree on it."""
+    timed = loop.save_seconds is not None and loop.collectives.size == 1
+    return timed and time.perf_counter() >= loop.save_due
+
+
 def save(loop: Loop) -> None:
-    """Write a checkpoint between two windows. A collective call."""
-    if loop.folder is None:
-        return
+    """Write a checkpoint between two windows, unless the weights are not finite. A collective call."""
+    start = time.perf_counter()
+    if loop.monitor.can_save() and loop.folder is not None:
+        _write(loop, Path(loop.folder))
+    end = time.perf_counter()
+    loop.save_due = end + max(loop.save_seconds or 0.0, 20 * (end - start))
+
+
+def _write(loop: Loop, folder: Path) -> None:
     loop.collectives.broadcast(loop.model.buffers())
     process_state = {
         "random": checkpoint.random_state(),
@@ -75,7 +89,7 @@ def save(loop: Loop) -> None:
     if loop.collectives.rank == 0:
         state = {name: part.state_dict() for name, part in _shared_parts(loop).items()}
         state |= {"identity": loop.identity, "processes": processes, "n_done": loop.n_done, "best": loop.best}
-        checkpoint.save(Path(loop.folder), state)
+        checkpoint.save(folder, state)
 
 
 def _read(loop: Loop) -> dict[str, Any] | None:

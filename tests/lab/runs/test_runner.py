@@ -347,7 +347,7 @@ def test_two_processes_do_not_write_one_run(tmp_path: Path) -> None:
         ({"n_train": 0}, "n_train must be at least 1"),
         ({"model": "no-such-folder/at-all"}, 'model "no-such-folder/at-all"'),
         ({"lam": -1.0, "accumulation": "adaptive"}, "lam must be"),
-        ({"max_rest": 3}, 'max_rest=3, but no sample rests; use rest=True or speed="all"'),
+        ({"max_rest": 3}, 'max_rest=3, but no sample rests; use rest=True or speed="fast"'),
     ],
 )
 def test_a_mistake_is_named(

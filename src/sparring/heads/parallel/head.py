@@ -19,7 +19,8 @@ from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import full_tensor, local_shard, shard_parameter
 from sparring.losses.base import ClassLoss, Loss, at_least_float32, reduce, valid_targets
 from sparring.losses.checks import check_count, check_features
-from sparring.losses.delta import DeltaSchedule, concede_value
+from sparring.losses.concede import concede_value
+from sparring.losses.delta import DeltaSchedule
 from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
 

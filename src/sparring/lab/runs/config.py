@@ -19,13 +19,15 @@ from sparring.lab.kinds import list_kinds
 from sparring.lab.loss_settings import AS_SPEED, check_taken, loss_settings
 from sparring.lab.loss_settings import LOSS_SETTINGS as LOSS_SETTINGS
 from sparring.lab.models import trust
-from sparring.lab.runs.settings import read_toml, setting, settings_of
+from sparring.lab.runs.settings import read_toml, setting, settings_of, short, to_flags, to_toml
 from sparring.lab.task import Task
 from sparring.losses import Loss, make_loss
-from sparring.losses.delta import CONCEDE_WARMUP, AdaptiveDelta, WarmupDelta, delta_value, with_warmup
+from sparring.losses.concede import CONCEDE_WARMUP, with_warmup
+from sparring.losses.delta import AdaptiveDelta, WarmupDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.divergence import MODES as DIVERGENCE_MODES
-from sparring.training.presets import SCHEDULES, SPEEDS
+from sparring.training.optimizers import SCHEDULES
+from sparring.training.presets import SPEEDS
 
 TABLE_KINDS = tuple(form.name for form in list_kinds() if form.roles)  # those that a table can hold
 MAX_SEED = 2**32 - 1  # numpy's limit
@@ -53,7 +55,9 @@ class Config:
 
     loss: str | None = _loss(None, "name of a loss, or as-speed (default: the AS-Softmax that fits)")
     delta: float | str | None = _loss(
-        None, "δ of as-softmax, or adaptive: 0.3, and lower while few samples are won", choices=("adaptive",)
+        None,
+        "δ of as-softmax (0.3; 0.6 with --speed fast), or adaptive",
+        choices=("adaptive",),
     )
     warmup: float | None = _loss(None, "share of training with δ = 1 at first (the paper's r)", low=0, high=1)
     tau: float | None = _loss(None, "temperature of t-softmax")
@@ -81,18 +85,14 @@ class Config:
         choices=("mean",),
     )
     max_length: int | None = _model(None, "cut texts to this many tokens", low=4)
-    max_target_length: int | None = _model(
-        None, "the same for generated texts (64, or the task's own)", low=2
-    )
+    max_target_length: int | None = _model(None, "the same for generated texts (64, or the task's)", low=2)
     beams: int | None = _model(None, "number of beams when text is generated (default: 1, greedy)", low=1)
     trust_remote_code: bool = _model(
         False,
         "run code that comes with a model, for a model that you trust; never read from a file",
         changes=False,
     )
-    image_size: int | None = _model(
-        None, "size of images (default: the data's, or the model's)", low=4, high=4096
-    )
+    image_size: int | None = _model(None, "of images (default: the data's, or the model's)", low=4, high=4096)
     augment: str | None = _model(
         None,
         "augmentation of training images: crop shifts them, flip also mirrors them (default: the task's)",
@@ -100,10 +100,9 @@ class Config:
     )
 
     epochs: int | None = _training(None, "passes over the data (8 for tiny, 5 for others)", low=1)
+    budget: float | None = _training(None, "instead: spend what so many epochs of softmax cost", low=0)
     batch_size: int | None = _training(None, "samples in a batch (32, or the task's own)", low=1)
-    lr: float | None = _training(
-        None, "peak learning rate (3e-3 for tiny, 3e-4 for minilm and m3e-small, 5e-5 for others)", low=0
-    )
+    lr: float | None = _training(None, "peak learning rate (default: the model's; 5e-5 for others)", low=0)
     schedule: str = _training("linear", "learning rate schedule", choices=tuple(SCHEDULES))
     weight_decay: float = _training(0.01, "weight decay of AdamW", low=0)
     max_grad_norm: float = _training(1.0, "clip gradients to this norm; 0: do not clip", low=0)
@@ -114,13 +113,14 @@ class Config:
     max_steps: int = _training(5, "largest number of batches per optimizer step under AS-Speed", low=1)
     speed: str = _training(
         "skip",
-        "off; skip: skip the backward pass of won samples; all: also rest won samples and adapt δ",
+        "off; skip: no backward pass for won samples; fast: they also rest, and training settles",
         choices=tuple(SPEEDS),
     )
+    settle: float | None = _training(None, "last share with plain softmax (fast: 0.15)", low=0, high=1)
     skip: str | None = _training(
         None, "how the backward pass is skipped (default: rows); auto measures the fastest way", choices=MODES
     )
-    rest: bool | None = _training(None, "won samples rest for some epochs (default: with --speed all)")
+    rest: bool | None = _training(None, "won samples rest for some epochs (default: with --speed fast)")
     max_rest: int | None = _training(None, "most epochs that a sample rests in a row", low=1)
     check: bool | None = _training(None, "check won samples that do not rest without gradients first")
     patience: int | None = _training(None, "stop after this many evaluations without a better one", low=1)
@@ -193,6 +193,8 @@ class Config:
         kind = task.kind
         loss = kind.loss_name("as-softmax") if self.loss in (None, AS_SPEED) else str(self.loss)
         takes = loss_settings(loss)
+        if "delta" in takes:
+            takes["delta"] = SPEEDS[self.speed].delta
         if loss not in kind.losses:
             fitting = ", ".join(kind.losses)
             raise UserError(
@@ -244,7 +246,7 @@ class Config:
         shown = {name: getattr(self, name) for name in LOSS_SETTINGS if name != "warmup" or self.warmup}
         if self.accumulation != 1:
             shown["accumulation"] = self.accumulation
-        settings = [f"{name}={_short(value)}" for name, value in shown.items() if value is not None]
+        settings = [f"{name}={short(value)}" for name, value in shown.items() if value is not None]
         return " ".join([str(self.loss), *settings])
 
     def digest(self, data: str) -> str:
@@ -255,27 +257,25 @@ class Config:
 
     def flags(self) -> list[str]:
         """The flags that give this config on the command line."""
-        words = []
-        for name, known in SETTINGS.items():
-            value = getattr(self, name)
-            if name == "task" or value == known.default:
-                continue
-            if isinstance(value, bool):
-                words.append(known.flag if value else f"--no-{known.flag[2:]}")
-            else:
-                words += [known.flag, _short(value)]
-        return words
+        return to_flags(self, SETTINGS, without=("task",))
 
     def toml(self) -> str:
-        values = {name: getattr(self, name) for name in SETTINGS if name != trust.FIELD}
-        lines = [(name, json.dumps(value, ensure_ascii=False)) for name, value in values.items()]
-        return "".join(f"{name} = {value}\n" for name, value in lines if value != "null")
+        return to_toml(self, SETTINGS, without=(trust.FIELD,))
 
 
 SETTINGS = settings_of(Config)
 IDENTITY = [name for name, known in SETTINGS.items() if known.changes and name != "seed"]
 # Settings that came later: while they are not set, folders made before them keep their names.
-LATER = ("pooling", "image_size", "augment", "max_target_length", "beams", *LOSS_SETTINGS[-6:])
+LATER = (
+    "pooling",
+    "image_size",
+    "augment",
+    "max_target_length",
+    "beams",
+    "budget",
+    "settle",
+    *LOSS_SETTINGS[-6:],
+)
 # Settings that a contestant may have for itself.
 OWN = [
     name
@@ -293,7 +293,3 @@ def split_own(text: str, place: str) -> tuple[str, str]:
     if name not in OWN:
         raise UserError(f"{place}a contestant has no setting {name}; it may have {', '.join(OWN)}")
     return name, value
-
-
-def _short(value: Any) -> str:
-    return f"{value:.10g}" if isinstance(value, float) else str(value)

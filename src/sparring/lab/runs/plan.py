@@ -13,7 +13,7 @@ from sparring.lab.readers.user_data import is_user_data, open_user_data
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.records import RunFolder
 from sparring.lab.untrusted import file_name
-from sparring.training.scorecard import Scorecard
+from sparring.training.resting.scorecard import Scorecard
 
 COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator", "kind")
 

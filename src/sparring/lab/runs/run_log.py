@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sparring.lab.errors import UserError
 from sparring.lab.runs.records import Journal
 from sparring.training.record import Record
+
+
+class Observer(Protocol):
+    """Follows a run: a progress bar, or a queue to another process."""
+
+    def begin(self, total: int) -> None:
+        """Training starts, with this number of batches."""
+
+    def step(self, entry: dict[str, Any]) -> bool:
+        """An optimizer step is done. Return True to save and stop."""
+
+    def evaluation(self, entry: dict[str, Any]) -> None:
+        """The network was evaluated on dev."""
 
 
 class RunLog:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -26,35 +26,24 @@ from sparring.lab.models.settings import ModelOptions
 from sparring.lab.runs import records
 from sparring.lab.runs.evaluate import Evaluation, Evaluator
 from sparring.lab.runs.plan import Plan, cut
-from sparring.lab.runs.run_log import RunLog
+from sparring.lab.runs.run_log import Observer, RunLog
 from sparring.lab.suspects import rank_suspects
 from sparring.training import checkpoint
 from sparring.training.divergence import DivergenceError
 from sparring.training.history import MarginHistory
 from sparring.training.loop import Loop
-from sparring.training.presets import adamw, resolve_speed
+from sparring.training.optimizers import adamw
+from sparring.training.presets import resolve_speed
 from sparring.training.resume import ANYWAY, ResumeError
 
 N_SUSPECTS = 50  # of the training samples, for the report
 SAVE_SECONDS = 30.0  # between checkpoints, unless --save-every is set
 NOT_METRICS = ("step", "epoch", "seconds", "value", "best")  # further entries of an evaluation
 LOOP_SETTINGS = (  # that a config and the training loop name alike
-    "schedule", "speed", "skip", "on_divergence", "eval_every", "metric", "patience", "save_every", "seed",
+    "schedule", "budget", "speed", "settle", "skip", "on_divergence", "eval_every", "metric", "patience",
+    "save_every", "seed",
 )  # fmt: skip
 COUNTS = ("n_forward", "n_backward", "n_updates", "n_rows", "n_won", "n_conceded")
-
-
-class Observer(Protocol):
-    """Follows a run: a progress bar, or a queue to another process."""
-
-    def begin(self, total: int) -> None:
-        """Training starts, with this number of batches."""
-
-    def step(self, entry: dict[str, Any]) -> bool:
-        """An optimizer step is done. Return True to save and stop."""
-
-    def evaluation(self, entry: dict[str, Any]) -> None:
-        """The network was evaluated on dev."""
 
 
 def run(plan: Plan, observer: Observer | None = None) -> dict[str, Any]:
@@ -121,7 +110,8 @@ class Run:
     def _loop(self, features: list[Features], dev: list[Sample]) -> Loop:
         config, net = self.config, self.model.net
         assert config.epochs is not None and config.lr is not None and config.batch_size is not None  # noqa: PT018
-        n_steps = config.epochs * -(-len(features) // (config.batch_size * self.accelerator.num_processes))
+        n_planned = -(-len(features) // (config.batch_size * self.accelerator.num_processes))
+        n_steps = max(1, round((config.budget or config.epochs) * n_planned))
         objective = self.encoder.objective(net, config.make_loss(n_steps))
         # evaluations use one δ, so that the losses of a run can be compared
         self.eval_loss = config.make_loss(n_steps, schedule=False).to(self.accelerator.device)
@@ -246,6 +236,7 @@ class Run:
             "correlation": pearson(losses, values),
             "won_share": record.epochs[-1]["won_share"],
             "epochs": len(record.epochs),
+            "notes": record.notes,
             "n_samples": len(self.loop.data),
             "n_planned": len(self.loop.data) * self.loop.n_done / self.loop.sampler.n_planned,
             **{name: record.totals[name] for name in (*COUNTS, "seconds", "cpu_seconds")},

@@ -1,10 +1,11 @@
 """Typed settings: dataclass fields with help text, group, choices and range, checked by pydantic.
 
-Also which settings a loss takes.
+From TOML and flags, and back.
 """
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -125,3 +126,28 @@ def read_toml(path: Path, settings: Mapping[str, Setting]) -> dict[str, Any]:
     if unknown := [name for name in values if name not in settings]:
         raise UserError(f"{path}: no setting named {', '.join(unknown)}; known: {', '.join(settings)}")
     return {name: settings[name].parse(value, f"{path}: ") for name, value in values.items()}
+
+
+def to_flags(config: Any, settings: Mapping[str, Setting], without: Sequence[str] = ()) -> list[str]:
+    """The flags that give the values of a config that are not the defaults."""
+    words = []
+    for name, known in settings.items():
+        value = getattr(config, name)
+        if name in without or value == known.default:
+            continue
+        if isinstance(value, bool):
+            words.append(known.flag if value else f"--no-{known.flag[2:]}")
+        else:
+            words += [known.flag, short(value)]
+    return words
+
+
+def to_toml(config: Any, settings: Mapping[str, Setting], without: Sequence[str] = ()) -> str:
+    """The values of a config that are set, as a TOML file."""
+    values = {name: getattr(config, name) for name in settings if name not in without}
+    lines = [(name, json.dumps(value, ensure_ascii=False)) for name, value in values.items()]
+    return "".join(f"{name} = {value}\n" for name, value in lines if value != "null")
+
+
+def short(value: Any) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)

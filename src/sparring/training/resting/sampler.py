@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from sparring.losses.checks import check_count
 from sparring.training.batches import Batch
-from sparring.training.scorecard import CHECK, TRAIN, Scorecard
+from sparring.training.resting.scorecard import CHECK, TRAIN, Scorecard
 
 INDEX = "index"
 CHECK_FACTOR = 4  # a batch to check is this many times as large: no activations are kept for a backward pass
@@ -240,6 +240,10 @@ class RestingLoader:
         if self.sampler.epoch != epoch:
             self.sampler.set_epoch(epoch)
             self.position = 0
+
+    def skip_rest_of_epoch(self) -> None:
+        """End this epoch before its last batch."""
+        self.position = max(len(self.sampler), 1)
 
     def fetch(self, indices: Sequence[int]) -> Batch:
         """Load the samples with these indices."""

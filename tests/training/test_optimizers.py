@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sparring.training.presets import adamw, find_schedule
+from sparring.training.optimizers import adamw, find_schedule
 
 
 class Tuned(nn.Module):

@@ -16,6 +16,9 @@ TRAIN = 0
 CHECK = 1
 REST = 2
 NEVER = -1
+DEFAULT_REST = 2  # epochs
+MIN_RESTING = 0.05  # share of the samples; with fewer at rest, an epoch saves nothing that is worth it
+MAX_LOST = 0.3  # share of the samples that come back from a rest
 
 
 class Scorecard:
@@ -29,7 +32,8 @@ class Scorecard:
       results in a row rests one epoch, then two, and so on up to ``max_rest``. A win by less rests ``narrow``
       epochs and starts the count again. A loss ends all rest.
 
-    So every sample is seen within ``bound`` = max_rest + 1 epochs.
+    So every sample is seen within ``bound`` = max_rest + 1 epochs. From the epoch ``awake_from`` on, every
+    sample trains: training settles.
 
     Args:
         n_samples: Size of the data set.
@@ -38,6 +42,9 @@ class Scorecard:
         spare: Margin above δ that earns rest.
         earn: Wins with ``spare`` margin in a row before the first rest.
         narrow: Epochs of rest after a win by less.
+        watch: Whether the scorecard watches itself. No sample rests in an epoch in which fewer than
+            ``MIN_RESTING`` of all would. Rests become shorter by an epoch each time that more than
+            ``MAX_LOST`` of the samples that come back from a rest are lost.
 
     Example:
         >>> card = Scorecard(3, max_rest=2, spare=0.1, earn=1)
@@ -53,17 +60,19 @@ class Scorecard:
         [2, 0, 0]
     """
 
-    _tensors = ("margin", "eased", "seen", "due")
+    _tensors = ("margin", "eased", "seen", "due", "rested", "won")
+    _numbers = ("epoch", "awake_from", "longest_rest", "pays", "_has_rested")
 
     def __init__(
         self,
         n_samples: int,
         *,
         check: bool = False,
-        max_rest: int = 2,
+        max_rest: int = DEFAULT_REST,
         spare: float = 0.1,
         earn: int = 1,
         narrow: int = 0,
+        watch: bool = False,
     ) -> None:
         self.n_samples = check_count("n_samples", n_samples)
         self.check = check
@@ -71,11 +80,19 @@ class Scorecard:
         self.spare = check_range("spare", spare, 0, 1, note="margin above delta that earns rest")
         self.earn = check_count("earn", earn, note="wins with spare margin before the first rest")
         self.narrow = int(check_range("narrow", narrow, 0, note="epochs of rest after a narrow win"))
+        self.watch = watch
         self.epoch = 0
+        self.awake_from: int | None = None  # the epoch from which every sample trains
+        self.longest_rest = self.max_rest  # of now: `watch` lowers it
+        self.pays = not watch  # whether resting saves enough in this epoch
+        self._has_rested = False
+        self._notes: list[str] = []
         self.margin = torch.full((n_samples,), torch.nan)  # last margin
         self.eased = torch.zeros(n_samples, dtype=torch.int32)  # wins with spare margin in a row
         self.seen = torch.full((n_samples,), NEVER, dtype=torch.int32)  # epoch of the last result
         self.due = torch.zeros(n_samples, dtype=torch.int32)  # epoch in which the rest is over
+        self.rested = torch.zeros(n_samples, dtype=torch.int32)  # epochs of rest before the last result
+        self.won = torch.zeros(n_samples, dtype=torch.bool)  # in the last result
 
     def check_for(self, n_samples: int, model: nn.Module) -> None:
         """Raise ValueError if it cannot be used with this data and this model."""
@@ -94,15 +111,52 @@ class Scorecard:
     def begin(self, epoch: int) -> None:
         """Call it before the first batch of an epoch."""
         self.epoch = epoch
+        if not self.watch:
+            return
+        n_back, n_lost = self.returns(epoch - 1)
+        if n_back >= MIN_RESTING * self.n_samples and n_lost > MAX_LOST * n_back and self.longest_rest:
+            self.longest_rest -= 1
+            self._notes.append(
+                f"epoch {epoch}: {n_lost / n_back:.0%} of the samples that came back from a rest were lost;"
+                f" rests are now at most {self.longest_rest} epochs long"
+            )
+        share = int((self._due() > epoch).sum()) / self.n_samples
+        self.pays = share >= MIN_RESTING
+        if self.pays and not self._has_rested:
+            self._notes.append(f"epoch {epoch}: {share:.0%} of the samples are won and rest")
+        self._has_rested = self._has_rested or self.pays
+
+    def take_notes(self) -> list[str]:
+        """What `watch` has decided since the last call, for the record of a run."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def conclusion(self) -> list[str]:
+        """What a reader should know at the end of a run."""
+        if not self.watch or self._has_rested:
+            return []
+        return [f"no sample rested: never were {MIN_RESTING:.0%} of them won, so it would have saved nothing"]
+
+    def returns(self, epoch: int) -> tuple[int, int]:
+        """How many samples came back from a rest in an epoch, and how many of these were lost."""
+        back = (self.seen == epoch) & (self.rested > 0)
+        return int(back.sum()), int((back & ~self.won).sum())
+
+    def _due(self) -> Tensor:
+        """The epochs in which rests are over, none longer than `longest_rest`."""
+        return torch.minimum(self.due, self.seen + 1 + self.longest_rest)
 
     def forget(self) -> None:
         """Drop all results before another run. A scorecard without results stays as it is."""
         if bool((self.seen != NEVER).any()):
-            self.load_state_dict(Scorecard(self.n_samples).state_dict())
+            fresh = Scorecard(self.n_samples, max_rest=self.max_rest, watch=self.watch)
+            self.load_state_dict({**fresh.state_dict(), "awake_from": self.awake_from})
 
     def states(self) -> Tensor:
         """(n_samples,) TRAIN, CHECK or REST in this epoch."""
-        rest = self.due > self.epoch
+        if self.awake_from is not None and self.epoch >= self.awake_from:
+            return torch.full((self.n_samples,), TRAIN)
+        rest = (self._due() > self.epoch) & self.pays
         check = (self.eased > 0) & ~rest if self.check else torch.zeros_like(rest)
         return rest * REST + check * CHECK
 
@@ -143,6 +197,9 @@ class Scorecard:
         eased = torch.where(won & (margin >= delta + self.spare), self.eased[index] + 1, 0)
         narrow = self.narrow * (won & ~margin.isnan()).int()
         rest = torch.maximum(eased - self.earn + 1, narrow).clamp(0, self.max_rest)
+        n_missed = self.epoch - 1 - self.seen[index]
+        self.rested[index] = n_missed.masked_fill(self.seen[index] == NEVER, 0)
+        self.won[index] = won
         self.margin[index] = margin
         self.eased[index] = eased
         self.seen[index] = self.epoch
@@ -165,18 +222,20 @@ class Scorecard:
                 getattr(self, name)[fresh] = state[name][fresh]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, **{name: getattr(self, name).clone() for name in self._tensors}}
+        tensors = {name: getattr(self, name).clone() for name in self._tensors}
+        return {name: getattr(self, name) for name in self._numbers} | tensors
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if len(state["margin"]) != self.n_samples:
             raise ValueError(
                 f"{self.n_samples} samples, but {len(state['margin'])} in the saved scorecard: other data"
             )
-        self.epoch = state["epoch"]
+        for name in self._numbers:
+            setattr(self, name, state[name])
         for name in self._tensors:
             getattr(self, name).copy_(state[name])
 
     def __repr__(self) -> str:
-        rules = ("check", "max_rest", "spare", "earn", "narrow")
+        rules = ("check", "max_rest", "spare", "earn", "narrow", "watch")
         settings = ", ".join(f"{name}={getattr(self, name)}" for name in rules)
         return f"Scorecard({self.n_samples}, {settings}): {self.counts()} in epoch {self.epoch}"

@@ -1,0 +1,248 @@
+"""The tasks of the frontier benchmark: a data set, a network, and how a method is trained on it."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from label_noise import calibration_error
+from rivals import RIVALS, RivalCard
+from torch import Tensor, nn
+
+from sparring import make_loss
+from sparring.lab.datasets import get_task
+from sparring.lab.models.settings import ModelOptions
+from sparring.lab.runs.evaluate import Evaluator
+from sparring.lab.task import Where
+from sparring.training.loop import Loop
+from sparring.training.optimizers import adamw
+
+BUDGETS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A task of the benchmark."""
+
+    task: str
+    model: str
+    lrs: tuple[float, ...]  # softmax chooses among them on dev, for each budget
+    options: dict[str, Any] = field(default_factory=dict)  # of the model
+    n_train: int | None = None
+    n_dev: int | None = 1000
+    n_test: int | None = None
+    batch_size: int = 32
+    max_length: int | None = None
+    n_seeds: int = 5
+
+    @property
+    def name(self) -> str:
+        return self.task if self.model != "convnext" else f"{self.task}-scratch"
+
+
+MINILM = {"freeze_embeddings": True, "pooling": "mean"}
+LRS = (5e-4, 1e-3, 2e-3)
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("clinc_oos", "minilm", LRS, {**MINILM, "layers": 1}),
+        Setting("sst5", "minilm", (2e-4, 5e-4, 1e-3), {**MINILM, "layers": 1}),
+        Setting(
+            "conll2003",
+            "minilm",
+            LRS,
+            {"freeze_embeddings": True, "layers": 1},
+            n_train=4000,
+            n_test=1500,
+            n_seeds=3,
+        ),
+        Setting(
+            "reuters21578",
+            "minilm",
+            LRS,
+            {**MINILM, "layers": 1},
+            n_train=4000,
+            n_test=1500,
+            max_length=96,
+            n_seeds=3,
+        ),
+        Setting("cifar100", "efficientnet-lite0", (5e-4, 1e-3, 2e-3), n_train=3000, n_seeds=3),
+        Setting("cifar100", "convnext", (1e-3, 2e-3, 4e-3), n_train=5000, n_seeds=3),
+        Setting("fsdd", "ast", (5e-4, 1e-3, 2e-3), n_seeds=5),
+        Setting("languages", "tiny", (2e-3, 4e-3, 8e-3), n_seeds=5),
+    )
+}
+# Loss and settings of the loop, by method. "softmax" at a smaller budget is the control "fewer epochs".
+METHODS: dict[str, dict[str, Any]] = {
+    "softmax": {"loss": "softmax", "speed": "off"},
+    "skip": {"loss": "as-softmax", "speed": "skip"},
+    "fast": {"loss": "as-softmax", "speed": "fast"},
+    **{name: {"loss": "softmax", "speed": "off", "rival": name} for name in RIVALS},
+}
+
+
+class Bench:
+    """The samples of a task, encoded once."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        task = get_task(setting.task)
+        self.kind = task.kind
+        self.data = task.load(Where.default(None))
+        self.metric = task.metric
+        length = setting.max_length or task.max_length * self.kind.model_defaults(setting.model).pieces
+        model = self.build(0)
+        self.encoder = self.data.encoder(
+            model.processor, self.kind.limit_length(model, length), top_k=task.top_k
+        )
+        self.train = self.encoder.encode(cut(self.data.train, setting.n_train))
+        loss = make_loss(self.kind.loss_name("softmax"))
+        self.splits = {
+            split: Evaluator(self.kind, self.encoder, cut(samples, size), loss)
+            for split, samples, size in (
+                ("dev", self.data.dev, setting.n_dev),
+                ("test", self.data.test, setting.n_test),
+            )
+        }
+
+    def build(self, seed: int) -> Any:
+        torch.manual_seed(seed)
+        return self.data.build_model(self.setting.model, ModelOptions(**self.setting.options))
+
+    def run(
+        self, method: dict[str, Any], lr: float, budget: float, seed: int, forward_share: float
+    ) -> dict[str, Any]:
+        """Train once under a budget, and measure the last network."""
+        settings = {**method}
+        rival = settings.pop("rival", None)
+        losses = {key: settings.pop(key) for key in ("delta", "concede") if key in settings}
+        loss: Any = self.kind.loss_name(settings.pop("loss"))
+        net = self.build(seed).net
+        card = RIVALS[rival](len(self.train), seed) if rival else None
+        loop = Loop(
+            net,
+            make_loss(loss, **losses) if losses else loss,
+            self.train,
+            budget=budget,
+            forward_share=forward_share,
+            optimizer=adamw(net, lr),
+            scorecard=card,
+            seed=seed,
+            **self.loading(self.train),
+            **settings,
+        )
+        if card is not None:
+            follow(loop, card)
+        record = loop.run()
+        names = ("n_forward", "n_backward", "n_updates", "seconds", "cpu_seconds")
+        return {
+            **{split: self.measure(net, split) for split in self.splits},
+            **{name: record.totals[name] for name in names},
+            "epochs": len(record.epochs),
+            "forward_share": forward_share,
+            "resting": [entry.get("rest", 0) / len(self.train) for entry in record.epochs],
+            "won": [entry["won_share"] for entry in record.epochs],
+            "notes": record.notes,
+        }
+
+    def loading(self, features: list[Any]) -> dict[str, Any]:
+        """How a loop loads samples."""
+        return {
+            "batch_size": self.setting.batch_size,
+            "lengths": self.encoder.lengths(features),
+            "forward": self.encoder.forward,
+            "collate": self.encoder.collate_for_training,
+            "progress": False,
+        }
+
+    def measure_cost(self, n_samples: int = 512, n_turns: int = 3) -> float:
+        """The cost of an epoch without backward passes, over that of an epoch with all.
+
+        A network learns a few samples by heart. Then epochs with and without skipping take turns, at a
+        learning rate of 0. Samples that are still lost are taken into account.
+        """
+        features = self.train[:n_samples]
+        net = self.build(0).net
+        lr = self.setting.lrs[-1]
+        Loop(
+            net,
+            self.kind.loss_name("softmax"),
+            features,
+            speed="off",
+            epochs=12,
+            optimizer=adamw(net, lr),
+            **self.loading(features),
+        ).run()
+        shares = []
+        for _ in range(n_turns):
+            seconds, n_backward = {}, {}
+            for speed in ("off", "skip"):
+                loss = make_loss(self.kind.loss_name("as-softmax"), delta=0.05)
+                loop = Loop(
+                    net,
+                    loss,
+                    features,
+                    speed=speed,
+                    epochs=1,
+                    optimizer=adamw(net, 0.0),
+                    **self.loading(features),
+                )
+                totals = loop.run().totals
+                seconds[speed], n_backward[speed] = totals["cpu_seconds"], totals["n_backward"]
+            left = n_backward["skip"] / n_backward["off"]
+            shares.append((seconds["skip"] / seconds["off"] - left) / max(1 - left, 0.1))
+        return round(min(max(statistics.median(shares), 0.05), 1.0), 3)
+
+    def measure(self, net: nn.Module, split: str) -> dict[str, float]:
+        evaluator = self.splits[split]
+        figures = evaluator.outcome(net).figures
+        result = {"metric": figures[self.metric], "nll": figures["loss"]}
+        rows = class_rows(evaluator, net)
+        if rows is not None:
+            logits, target = rows
+            result["ece"] = calibration_error(logits.softmax(1), target)
+            right = (logits.argmax(1) == target).float()
+            classes = target.unique()
+            result["worst_class"] = min(float(right[target == c].mean()) for c in classes)
+        return result
+
+
+@torch.no_grad()
+def class_rows(evaluator: Evaluator, net: nn.Module) -> tuple[Tensor, Tensor] | None:
+    """Logits and targets of all rows that have one class; None for multi-label tasks."""
+    logits, targets = [], []
+    net.eval()
+    for indices in evaluator.batches:
+        batch = evaluator.encoder.collate([evaluator.features[i] for i in indices])
+        outputs, target = evaluator.encoder.forward(net, batch)
+        if target.shape == outputs.shape:
+            return None
+        outputs = outputs.movedim(1, -1).reshape(-1, outputs.shape[1])
+        valid = target.reshape(-1) >= 0
+        logits.append(outputs[valid].float())
+        targets.append(target.reshape(-1)[valid])
+    return torch.cat(logits), torch.cat(targets)
+
+
+def follow(loop: Loop, card: RivalCard) -> None:
+    """Let a rival's card see how much is spent, and set the learning rate by its factor."""
+    card.share_done = lambda: getattr(loop, "n_done", 0) / loop.total_steps
+    if hasattr(card, "factor"):
+        schedule = loop.make_schedule
+
+        def with_factor(optimizer: Any, total_steps: int) -> Any:
+            made = schedule(optimizer, total_steps)
+            made.lr_lambdas = [
+                lambda step, inner=inner: inner(step) * card.factor for inner in made.lr_lambdas
+            ]
+            return made
+
+        loop.make_schedule = with_factor
+
+
+def cut(samples: list[Any], n: int | None) -> list[Any]:
+    """A random part, always the same for the same number."""
+    return samples if n is None or n >= len(samples) else random.Random(n).sample(samples, n)

@@ -1,0 +1,1 @@
+"""Which samples train in an epoch, which are checked, and which rest."""

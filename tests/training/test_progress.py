@@ -1,0 +1,146 @@
+"""Budgets and settling: what a run spends, when it ends, and that it resumes to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from sparring import ASSoftmaxLoss, SettleDelta
+from sparring.training import REST, Scorecard
+from sparring.training.loop import Loop
+from sparring.training.progress import measure_forward_share, settle_step
+from tests.training.toy import N, digits_like, gap, net
+
+BATCH = 16
+
+
+def loop(loss: Any = "as-softmax", **settings: Any) -> Loop:
+    torch.manual_seed(0)
+    return Loop(
+        net(), loss, digits_like(), **{"batch_size": BATCH, "lr": 0.05, "forward_share": 0.4} | settings
+    )
+
+
+def test_softmax_with_a_budget_of_epochs_is_softmax_with_epochs() -> None:
+    assert N % BATCH == 0
+    by_epochs, by_budget = loop("softmax", epochs=3), loop("softmax", budget=3.0)
+    by_epochs.run()
+    by_budget.run()
+    assert by_epochs.total_steps == by_budget.total_steps
+    assert gap(by_epochs.model.state_dict(), by_budget.model.state_dict()) == 0
+    assert by_budget.record.totals["n_updates"] == by_epochs.record.totals["n_updates"]
+
+
+@pytest.mark.parametrize("budget", [0.5, 1.0, 2.5])
+def test_a_run_spends_its_budget_whatever_its_epochs(budget: float) -> None:
+    """Also where the rest of an epoch does not fit; the last window may exceed it."""
+    made = loop(budget=budget, forward_share=0.4, speed="fast")
+    record = made.run()
+    cost = 0.4 * record.totals["n_forward"] + 0.6 * record.totals["n_backward"]
+    assert abs(cost / N - budget) <= BATCH / N
+    assert made.n_done == made.total_steps == round(budget * made.sampler.n_planned)
+    assert record.epochs[-1]["lr"] == 0.0
+
+
+def test_what_is_won_pays_for_more_epochs() -> None:
+    softmax = loop("softmax", budget=8.0).run()
+    fast = loop(budget=8.0, speed="fast").run()
+    assert len(softmax.epochs) == 8 < len(fast.epochs)
+    assert any(epoch["rest"] for epoch in fast.epochs)
+
+
+def test_every_sample_is_awake_and_in_plain_softmax_when_a_run_settles() -> None:
+    made = loop(epochs=10, speed="fast", settle=0.2)
+    record = made.run()
+    assert [epoch["rest"] for epoch in record.epochs][-2:] == [0, 0]
+    assert any(epoch["rest"] for epoch in record.epochs[:-2])
+    assert [epoch["n_backward"] for epoch in record.epochs][-2:] == [N, N]
+    assert [epoch["delta"] for epoch in record.epochs][-3:] == [1.0, 1.0, 1.0]  # 1 from the next step on
+    assert made.objective.delta.before.value == 0.6
+    assert record.notes[0].startswith("speed fast: as-softmax, δ 0.6")
+    assert "rest" in record.notes[1]
+
+
+def test_settling_under_a_budget_wakes_every_sample_at_once() -> None:
+    """The epoch in which it begins is cut short, so that nobody sleeps through it."""
+    record = loop(budget=8.0, speed="fast", settle=0.25).run()
+    settled = [epoch for epoch in record.epochs if epoch["delta"] == 1.0 and not epoch["rest"]]
+    assert sum(epoch["n_backward"] for epoch in settled) >= 2 * N - BATCH
+    assert all(epoch["n_backward"] == epoch["n_forward"] for epoch in settled[-2:])
+
+
+def test_a_user_schedule_that_settles_wakes_samples_too() -> None:
+    steps = 10 * N // BATCH
+    delta = SettleDelta(0.2, total_steps=steps, share=0.3)
+    record = loop(ASSoftmaxLoss(delta), epochs=10, scorecard=Scorecard(N, narrow=2)).run()
+    assert [epoch["rest"] for epoch in record.epochs][-3:] == [0, 0, 0]
+    assert any(epoch["rest"] for epoch in record.epochs[:-3])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"budget": 4.0}, {"budget": 4.0, "speed": "fast"}, {"epochs": 8, "speed": "fast"}]
+)
+def test_a_stopped_run_ends_bit_equal(settings: dict[str, Any], tmp_path: Path) -> None:
+    whole = loop(**settings)
+    record = whole.run()
+    stopped = loop(**settings, folder=tmp_path, save_every=3)
+    n_steps = iter(range(1000))
+    stopped.log_step = lambda _: stopped.stop() if next(n_steps) == 11 else None
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    resumed = loop(**settings, folder=tmp_path, save_every=3)
+    continued = resumed.run()
+    assert gap(whole.model.state_dict(), resumed.model.state_dict()) == 0
+    assert continued.totals["n_forward"] == record.totals["n_forward"]
+    assert continued.notes == record.notes
+    if "budget" in settings:
+        assert resumed.run_progress.budget.spent == whole.run_progress.budget.spent
+
+
+def test_the_share_of_a_forward_pass_is_measured_without_a_trace() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Dropout(0.5), nn.Linear(64, 3))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    cpu = torch.device("cpu")
+    share = measure_forward_share(model, lambda: model(torch.randn(500, 64)), cpu)
+    assert 0.05 <= share <= 0.95
+    assert share * 20 == round(share * 20)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    slow = measure_forward_share(model, lambda: [model(torch.randn(500, 64)) for _ in range(30)][-1], cpu)
+    assert slow > 0.8
+    model.requires_grad_(False)
+    assert measure_forward_share(model, lambda: model(torch.randn(5, 64)), cpu) == 1.0
+
+
+def test_a_scorecard_that_never_wakes_its_samples_is_an_error() -> None:
+    class Asleep(Scorecard):
+        def states(self) -> torch.Tensor:
+            return torch.full((self.n_samples,), REST)
+
+    with pytest.raises(RuntimeError, match="every sample rested for 100 epochs"):
+        loop(budget=1.0, scorecard=Asleep(N)).run()
+
+
+def test_settling_takes_whole_epochs_where_there_are_enough() -> None:
+    assert [settle_step(100 * n, 100, 0.15) for n in (1, 3, 4, 20)] == [85, 255, 300, 1700]
+    assert settle_step(100, 100, 0) == 100
+    assert settle_step(100, 100, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"budget": 0.0}, "budget must be above 0, got 0"),
+        ({"budget": 1.0, "forward_share": 1.5}, r"forward_share must lie in \[0, 1\], got 1.5"),
+        ({"settle": -0.1}, r"settle must lie in \[0, 1\], got -0.1"),
+    ],
+)
+def test_errors(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        loop(**settings)
