@@ -6,6 +6,7 @@ import csv
 import json
 import random
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,10 @@ def test_changed_data_and_damaged_histories_are_refused(trained: Trained, tmp_pa
         trained.table.write_text(text, encoding="utf-8")
     (folder.path / "history.npz").write_bytes(b"PK not a zip file")
     with pytest.raises(UserError, match=r"cannot be read as a history.*--fresh"):
+        open_suspects(folder)
+    with zipfile.ZipFile(folder.path / "history.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("margin.npy", bytes(100 * 2**20))  # a hundred kilobytes unpack to this
+    with pytest.raises(UserError, match=r"unpack to .* or more"):
         open_suspects(folder)
     (folder.path / "history.npz").unlink()
     with pytest.raises(UserError, match=r"no history\.npz; run it again"):

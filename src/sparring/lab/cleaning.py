@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from sparring.lab.runs.plan import columns_of, cut, open_task
 from sparring.lab.runs.records import RunFolder
 from sparring.lab.suspects import Suspect, rank_suspects
 from sparring.lab.task import Data, Sample, plain
+from sparring.lab.untrusted import archive_names
 from sparring.training.history import DEFAULT_SCORE, MarginHistory
 
 
@@ -43,6 +46,8 @@ def open_suspects(run: RunFolder, *, score: str = DEFAULT_SCORE, top: int | None
     if not path.exists():
         kind = run.read("data")["kind"]
         raise UserError(f"{run.path}: the run has no history.npz; run it again (kind {kind}; --fresh)")
+    with suppress(zipfile.BadZipFile):  # `load` says what is wrong with it
+        archive_names(path)
     try:
         history = MarginHistory.load(path)
     except ValueError as error:

@@ -9,6 +9,7 @@ import codecs
 import gzip
 import json
 import re
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,17 @@ def check_unpacked(path: Path, packed: int, unpacked: int) -> None:
             f"{path}: {packed:,} bytes unpack to {unpacked:,} or more, over {MAX_RATIO} times as many; "
             "if that is intended, unpack the file first"
         )
+
+
+def archive_names(path: Path) -> list[str]:
+    """The names in a zip archive that does not expand more than data does. The archive is not unpacked.
+
+    Raises:
+        DataError: It does.
+    """
+    with zipfile.ZipFile(path) as archive:
+        check_unpacked(path, path.stat().st_size, sum(info.file_size for info in archive.infolist()))
+        return archive.namelist()
 
 
 def read_bytes(path: Path) -> bytes:

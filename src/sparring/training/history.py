@@ -1,7 +1,6 @@
 """The history of every sample: its margin in each epoch, and whether it was won or conceded.
 
-Samples with a wrong label are learned late or never, so their margins stay low while those of others rise.
-`MarginHistory.scores` ranks the samples by that.
+Wrong labels are learned late or never, so their margins stay low. `MarginHistory.scores` ranks by that.
 """
 
 from __future__ import annotations
@@ -27,6 +26,21 @@ DEFAULT_SCORE = "loss"  # it has the highest average precision: `docs/results/la
 
 _LARGEST = torch.finfo(torch.float16).max
 _NOWHERE = 2**31  # above all classes
+_EMPTY = (torch.nan, torch.nan, -1, -1, UNSEEN)  # in the tables, where there is no look
+
+
+def _table(name: str) -> Any:
+    """A table of looks as an attribute that is complete whenever it is read."""
+
+    def read(history: MarginHistory) -> Tensor:
+        history._flush()
+        return history._tables[name]
+
+    def write(history: MarginHistory, table: Tensor) -> None:
+        history._flush()
+        history._tables[name] = table
+
+    return property(read, write)
 
 
 class MarginHistory:
@@ -59,14 +73,17 @@ class MarginHistory:
     """
 
     _tensors = ("margin", "log_p", "rival", "place", "state")
+    margin, log_p, rival, place, state = (_table(name) for name in _tensors)
 
     def __init__(self, n_samples: int) -> None:
         self.n_samples = check_count("n_samples", n_samples)
-        self.margin = torch.zeros(0, n_samples, dtype=torch.float16)
-        self.log_p = torch.zeros(0, n_samples, dtype=torch.float16)
-        self.rival = torch.zeros(0, n_samples, dtype=torch.int32)
-        self.place = torch.zeros(0, n_samples, dtype=torch.int32)
-        self.state = torch.zeros(0, n_samples, dtype=torch.uint8)
+        types = (torch.float16, torch.float16, torch.int32, torch.int32, torch.uint8)
+        self._tables = {
+            n: torch.zeros(0, n_samples, dtype=t) for n, t in zip(self._tensors, types, strict=True)
+        }
+        self._pending: list[tuple[Tensor, ...]] = []  # looks that are not in the tables yet, of one epoch
+        self._pending_epoch = 0
+        self._is_pending = torch.zeros(n_samples, dtype=torch.bool)
 
     @classmethod
     def of(cls, history: MarginHistory | bool | None, n_samples: int) -> MarginHistory | None:
@@ -90,12 +107,10 @@ class MarginHistory:
             result: Their logits, targets and row losses.
             ignore_index: The target of rows that are left out.
         """
-        self._extend(epoch + 1)
         looks = result.label_margins(ignore_index)
         state = torch.where(result.active_samples(), ACTIVE, WON)
         if result.rows.conceded is not None:
-            conceded = result.rows.conceded.view(result.n_samples, -1).any(1)
-            state = torch.where(conceded, CONCEDED, state)
+            state[result.rows.conceded.view(result.n_samples, -1).any(1)] = CONCEDED
         multilabel = result.target.ndim > looks.margin.ndim
         place = looks.label if multilabel else torch.zeros_like(looks.label)
         if looks.margin.numel() != result.n_samples:  # several rows per sample: the smallest margin counts
@@ -103,26 +118,36 @@ class MarginHistory:
             worst = margin.nan_to_num(torch.inf).argmin(1, keepdim=True)  # +inf becomes finite
             looks = LabelMargins(*(x.reshape(result.n_samples, -1).gather(1, worst) for x in looks))
             place = worst
-        unknown = looks.margin.isnan().flatten()
-        numbers = [x.flatten().clamp(-_LARGEST, _LARGEST) for x in (looks.margin, looks.log_p)]
-        classes = [x.flatten().masked_fill(unknown, -1) for x in (looks.rival, place)]
-        values = (*numbers, *classes, state.masked_fill(unknown, UNSEEN))
         indices = indices.cpu()
-        for name, value in zip(self._tensors, values, strict=True):
-            table: Tensor = getattr(self, name)
-            table[epoch].index_copy_(0, indices, value.to(table.dtype).cpu())
+        if epoch != self._pending_epoch or bool(self._is_pending[indices].any()):
+            self._flush()
+        self._pending_epoch = epoch
+        self._is_pending[indices] = True
+        values = (looks.margin, looks.log_p, looks.rival, place, state)
+        self._pending.append((indices, *(value.flatten() for value in values)))
+
+    def _flush(self) -> None:
+        """Write the pending looks into the tables: once for many batches, which is cheaper."""
+        if not self._pending:
+            return
+        indices, *values = (torch.cat(column).cpu() for column in zip(*self._pending, strict=True))
+        self._pending = []
+        self._is_pending[indices] = False
+        self._extend(self._pending_epoch + 1)
+        unknown = values[0].isnan()
+        for table, value, empty in zip(self._tables.values(), values, _EMPTY, strict=True):
+            known = value.clamp(-_LARGEST, _LARGEST) if table.is_floating_point() else value
+            look = known.masked_fill(unknown, empty).to(table.dtype)
+            table[self._pending_epoch].index_copy_(0, indices, look)
 
     def forget(self) -> None:
         """Drop all looks before another run."""
         self.load_state_dict(MarginHistory(self.n_samples).state_dict())
 
     def _extend(self, n_epochs: int) -> None:
-        n_new = n_epochs - self.n_epochs
-        if n_new <= 0:
-            return
-        for name, empty in zip(self._tensors, (torch.nan, torch.nan, -1, -1, UNSEEN), strict=True):
-            table: Tensor = getattr(self, name)
-            setattr(self, name, torch.cat([table, table.new_full((n_new, self.n_samples), empty)]))
+        n_new = max(0, n_epochs - len(self._tables["state"]))
+        for (name, table), empty in zip(self._tables.items(), _EMPTY, strict=True):
+            self._tables[name] = torch.cat([table, table.new_full((n_new, self.n_samples), empty)])
 
     # ------------------------------------------------------------ which labels are wrong
 
@@ -238,14 +263,15 @@ class MarginHistory:
 
 
 def _probability_margin(history: MarginHistory) -> Tensor:
-    log_p, margin = history.log_p.float(), history.margin.float()
+    log_p: Tensor = history.log_p.float()
     p = log_p.exp()
-    rival = torch.minimum((log_p - margin).exp(), 1 - p)  # log p in half precision may be off
+    rival = torch.minimum((log_p - history.margin.float()).exp(), 1 - p)  # log p in half precision may be off
     return -(p - rival).nanmean(0)
 
 
 def _conceded(history: MarginHistory) -> Tensor:
-    return (history.state == CONCEDED).sum(0) / (history.state != UNSEEN).sum(0)
+    state: Tensor = history.state
+    return (state == CONCEDED).sum(0) / (state != UNSEEN).sum(0)
 
 
 def _forgetting(history: MarginHistory) -> Tensor:

@@ -5,7 +5,6 @@ train.npz, dev.npz, test.npz  ``images`` (N, H, W) or (N, H, W, C) and ``labels`
 meta.json                     ``label_names`` (or ``labels``) if labels are numbers, ``sample_rate`` of sounds
 """
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from sparring.lab.kinds import Kind, get_kind, list_kinds
 from sparring.lab.models.wav import check_rate
 from sparring.lab.readers.published import NotedSplits
 from sparring.lab.task import SPLITS, DataError, Sample
-from sparring.lab.untrusted import check_text, check_unpacked, read_json_object, reason
+from sparring.lab.untrusted import archive_names, check_text, read_json_object, reason
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,7 @@ def _read_meta(path: Path) -> Meta:
 def _array_names(path: Path) -> list[str]:
     """The arrays in a .npz file, which is a zip archive of .npy files."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            check_unpacked(path, path.stat().st_size, sum(info.file_size for info in archive.infolist()))
-            return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        return [name.removesuffix(".npy") for name in archive_names(path) if name.endswith(".npy")]
     except DataError:
         raise
     except Exception as error:  # a damaged archive can make zipfile raise anything
