@@ -289,7 +289,9 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     trained(tmp_path, args=args)
     folder = str(next(tmp_path.glob("checkpoint-*")))
     for own, message in (
-        ({"loss": "softmax"}, "with loss as-softmax"),
+        ({"loss": "softmax"}, "with loss.name as-softmax"),
+        ({"delta": 0.2}, r"loss.delta 0.3 \(now 0.2\)"),
+        ({"concede": 0.5}, "loss.concede None"),
         ({"rest": True}, "with resting False"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -306,7 +308,7 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     state.write_bytes(content)
     if not OLD:  # version 4 takes the checkpoint's
         other = arguments(tmp_path, per_device_train_batch_size=2)
-        with pytest.raises(ValueError, match="with batch size 4, this one has 2"):
+        with pytest.raises(ValueError, match=r"with batch size 4 \(now 2\)"):
             SparringTrainer(bert(), other, train_dataset=Sentences()).train(resume_from_checkpoint=folder)
     (Path(folder) / "sparring_0.pt").unlink()
     with pytest.raises(ValueError, match="is missing"):

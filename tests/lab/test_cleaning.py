@@ -121,9 +121,12 @@ def test_command_line(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFi
     assert len(answer["suspects"]) == 4
     assert answer["cleaned"]["dropped"] == 4
     assert set(answer["suspects"][0]) == {
-        *("index", "sample", "given", "proposed"),
+        *("index", "line", "sample", "given", "proposed"),
         *("score", "lead", "conceded"),
     }
+    lines = trained.table.read_text(encoding="utf-8").splitlines()
+    for suspect in open_suspects(trained.run).suspects:
+        assert suspect.sample["text"] in lines[suspect.line_number - 1]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from sparring.training import checkpoint as checkpoints
 from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import LABELS, Batch, logits_of
 from sparring.training.engine import Engine
+from sparring.training.identity import describe_loss, differences
 from sparring.training.resting.sampler import RestingLoader
 
 try:
@@ -268,12 +269,11 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
                 " save_only_model; start anew from its model"
             )
         state = checkpoints.read(path)
-        for name, value in self._identity().items():
-            if state[name] != value:
-                raise ValueError(
-                    f"{checkpoint} is of a run with {name} {state[name]}, this one has {value}; use another"
-                    " output_dir"
-                )
+        saved = {name: state[name] for name in self._identity()}
+        if changed := differences(saved, self._identity()):
+            raise ValueError(
+                f"{checkpoint} is of a run with {'; '.join(changed.values())}; use another output_dir"
+            )
         self.engine.load_state_dict(state["engine"])
         if self.loader is not None:
             self.loader.load_state_dict(state["loader"])
@@ -282,7 +282,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     def _identity(self) -> dict[str, Any]:
         """Settings that must not change between stop and start."""
         return {
-            "loss": self.objective.name,
+            "loss": describe_loss(self.objective),
             "processes": self.args.world_size,
             "batch size": self._train_batch_size,
             "resting": self.loader is not None,

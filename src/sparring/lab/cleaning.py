@@ -7,7 +7,7 @@ import io
 import json
 import zipfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,23 @@ def open_suspects(run: RunFolder, *, score: str = DEFAULT_SCORE, top: int | None
         raise UserError(f"{data.source}: the data has changed since {run.path} was trained; run it again")
     samples = cut(data.train, config.n_train)
     suspects = rank_suspects(history, samples, data.kind, data.labels, score=score, top=top)
-    return RunSuspects(run, config, data, samples, suspects)
+    return _with_lines(RunSuspects(run, config, data, samples, suspects))
+
+
+def _with_lines(found: RunSuspects) -> RunSuspects:
+    """The same suspects with their lines in the user's file, if the data is one."""
+    table = train_table(found.config.task)
+    if table is None or not found.data.kind.reads_text:
+        return found
+    mapping = map_columns(table, columns_of(found.config))
+    lines: dict[str, list[int]] = {}
+    for line, row in table.rows:
+        lines.setdefault(_key(mapping.sample(row, table.place(line))), []).append(line)
+    suspects = []
+    for suspect in found.suspects:
+        same = lines.get(_key(suspect.sample), [])  # equal samples: one line each, in turn
+        suspects.append(replace(suspect, line_number=same.pop(0) if same else None))
+    return replace(found, suspects=suspects)
 
 
 def write_cleaned(path: Path, found: RunSuspects, *, relabel: bool = False) -> dict[str, int]:

@@ -27,10 +27,14 @@ class Suspect:
     score: float  # larger is more suspicious
     lead: float  # how far its strongest rival was ahead on average, as a probability
     conceded: float  # the share of looks at which it was conceded
+    line_number: int | None = None  # in the user's file
 
     def line(self, kind: Kind, *, with_picture: bool = False) -> dict[str, Any]:
         """The suspect as plain data."""
-        line: dict[str, Any] = {"index": self.index, "sample": kind.show(self.sample, self.index)[0]}
+        line: dict[str, Any] = {"index": self.index}
+        if self.line_number is not None:
+            line["line"] = self.line_number
+        line["sample"] = kind.show(self.sample, self.index)[0]
         line |= {"given": self.given, "proposed": self.proposed}
         line |= {name: round(getattr(self, name), 4) for name in ("score", "lead", "conceded")}
         picture = kind.picture(self.sample) if with_picture else None
@@ -88,7 +92,7 @@ def suspects_table(suspects: Sequence[Suspect], kind: Kind, n_samples: int, show
     """The first suspects as a table that a person can act on."""
     rows: list[Row] = [
         [
-            str(suspect.index),
+            str(suspect.index if suspect.line_number is None else suspect.line_number),
             kind.show(suspect.sample, suspect.index)[0],
             suspect.given,
             suspect.proposed,
@@ -98,7 +102,16 @@ def suspects_table(suspects: Sequence[Suspect], kind: Kind, n_samples: int, show
         ]
         for suspect in suspects[:shown]
     ]
-    columns = ["index", kind.fields[0], "given", "proposed", "score", "lead %", "conceded %"]
+    by_line = any(suspect.line_number is not None for suspect in suspects)
+    columns = [
+        "line" if by_line else "index",
+        kind.fields[0],
+        "given",
+        "proposed",
+        "score",
+        "lead %",
+        "conceded %",
+    ]
     share = 100 * len(suspects) / max(n_samples, 1)
     notes = [
         f"{len(suspects)} of {n_samples} training labels look wrong ({share:.1f} %), "

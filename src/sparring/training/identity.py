@@ -51,7 +51,7 @@ def identity(loop: Loop) -> dict[str, Any]:
         "processes": loop.collectives.size,
         "data": fingerprint(loop.data),
         "model": _module(loop.model),
-        "loss": _loss(loop.objective),
+        "loss": describe_loss(loop.objective),
         "optimizer": _optimizer(loop.prepared_optimizer),
         "schedule": _schedule(loop),
         "accumulation": _attributes(loop.engine.accumulation, "lam", "max_steps", "decide"),
@@ -107,7 +107,8 @@ def _shape(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {shape}{trained}"
 
 
-def _loss(loss: Any) -> dict[str, Any]:
+def describe_loss(loss: Any) -> dict[str, Any]:
+    """The name and the settings of a loss as plain data; schedules without their state."""
     settings = {name: _setting(value) for name, value in loss.settings().items()}
     weight = getattr(
         getattr(loss, "loss", loss), "weight", None
