@@ -24,10 +24,10 @@ COLUMNS = (
 Runs = dict[tuple[str, float], dict[int, dict[str, Any]]]
 
 
-def read(folder: Path, budgets: Sequence[float]) -> Runs:
+def read(folder: Path, budgets: Sequence[float], methods: Sequence[str]) -> Runs:
     """The finished runs, by method and budget, then by seed."""
     runs: Runs = {}
-    for name in METHODS:
+    for name in methods:
         for budget in budgets:
             paths = folder.glob(f"run_{name}_{budget:g}_*.json")
             by_seed = {int(path.stem.rsplit("_", 1)[1]): json.loads(path.read_text()) for path in paths}
@@ -50,9 +50,10 @@ def values(runs: dict[int, dict[str, Any]], *keys: str) -> dict[int, float]:
 
 def table_of(task: str, runs: Runs, budgets: Sequence[float]) -> Table:
     rows = []
+    methods = dict.fromkeys(name for name, _ in runs)
     full = values(runs[BASE, max(budgets)], "cpu_seconds") if (BASE, max(budgets)) in runs else {}
     for budget in budgets:
-        for name in METHODS:
+        for name in methods:
             if (name, budget) not in runs:
                 continue
             group, base = runs[name, budget], runs.get((BASE, budget), {})
@@ -100,7 +101,7 @@ def chart(task: str, runs: Runs, path: Path) -> None:
                 scale=alt.Scale(type="log"),
             ),
             y=alt.Y("test:Q", title="test %", scale=alt.Scale(zero=False)),
-            color=alt.Color("method:N", title=None, sort=list(METHODS)),
+            color=alt.Color("method:N", title=None, sort=list(dict.fromkeys(name for name, _ in runs))),
             order="time:Q",
         )
         .properties(width=520, height=340)
@@ -111,10 +112,15 @@ def chart(task: str, runs: Runs, path: Path) -> None:
 
 
 def show(
-    folder: Path, task: str, budgets: Sequence[float], about: dict[str, Any], results: Path | None
+    folder: Path,
+    task: str,
+    budgets: Sequence[float],
+    about: dict[str, Any],
+    results: Path | None,
+    methods: Sequence[str] = tuple(METHODS),
 ) -> None:
     """Print the table of a task, and write it with its JSON and chart to ``results``, if that is given."""
-    runs = read(folder, budgets)
+    runs = read(folder, budgets, methods)
     if not runs:
         print(f"{task}: no finished run in {folder}")
         return

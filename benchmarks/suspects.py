@@ -56,16 +56,18 @@ CLEANLAB = ("self_confidence", "normalized_margin")
 
 
 @torch.no_grad()
-def features_of(task: str) -> tuple[Tensor, Tensor, int]:
-    """Standardised inputs of the classifier for the training samples, their labels, and the classes."""
+def features_of(
+    task: str, split: str = "train", n_samples: int | None = N_SAMPLES
+) -> tuple[Tensor, Tensor, int]:
+    """Inputs of the classifier for samples of a split, their labels, and the number of classes."""
     data = get_task(task).load(Where.default(None))
     model_name, options, max_length = ENCODERS[task]
     torch.manual_seed(0)
     model = data.build_model(model_name, options)
     encoder = data.encoder(model.processor, max_length or None)
-    samples = data.train
-    if len(samples) > N_SAMPLES:
-        samples = random.Random(0).sample(samples, N_SAMPLES)
+    samples = getattr(data, split)
+    if n_samples is not None and len(samples) > n_samples:
+        samples = random.Random(0).sample(samples, n_samples)
     features = encoder.encode(samples)
     n_classes = len(data.labels)
     layers = [m for m in model.net.modules() if isinstance(m, nn.Linear) and m.out_features == n_classes]
@@ -77,7 +79,6 @@ def features_of(task: str) -> tuple[Tensor, Tensor, int]:
     for start in range(0, len(order), 64):
         model.net(**encoder.collate_inputs([features[i] for i in order[start : start + 64]]))
     x = torch.cat(inputs)[torch.tensor(order).argsort()]
-    x = (x - x.mean(0)) / x.std(0).clamp(min=1e-6)
     return x, torch.tensor([feature["labels"] for feature in features]), n_classes
 
 
@@ -203,7 +204,10 @@ def main(argv: list[str]) -> None:
     if options.what == "cost":
         once(options.out / "cost.json", cost)
         return
-    inputs = {task: features_of(task) for task in options.tasks}
+    inputs = {}
+    for task in options.tasks:
+        x, y, n_classes = features_of(task)
+        inputs[task] = ((x - x.mean(0)) / x.std(0).clamp(min=1e-6), y, n_classes)
     for rate, n_seeds in SEEDS.items():
         for seed in range(n_seeds):
             for noise in NOISES:

@@ -115,6 +115,10 @@ def train(options: argparse.Namespace, plans: Sequence[Plan]) -> int:
     comparison(title, rows, [failure["run"] for failure in failures]).print()
     for note in data.notes:
         print(f"data: {note}")
+    first = [summary for summary in summaries if summary is not None and summary["seed"] == config.seed]
+    for summary in first:
+        for note in summary.get("notes") or []:
+            print(f"{summary['contestant']}: {note}")
     if n_done:
         print(f"{n_done} of {len(plans)} runs were already done (--fresh runs them again)")
     for folder in sorted({str(plan.folder.path.parent) for plan in plans}):

@@ -174,6 +174,7 @@ class Engine:
 
         share = measure_forward_share(self.model, forward, self.device)
         budget.forward_share = self.collectives.broadcast_object(share)
+        self._say([f"budget {budget.epochs:g}: a forward pass takes {budget.forward_share:g} of both passes"])
 
     def check(self, batch: Batch) -> None:
         """Run a forward pass without gradients in eval mode."""

@@ -50,6 +50,20 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, 
     return made, run(made)
 
 
+def test_a_budget_and_what_was_done_with_it(tmp_path: Path) -> None:
+    """Equal compute for two methods; the record says what the preset did, and what a forward pass costs."""
+    softmax = run(planned(tmp_path, loss="softmax", speed="off", budget=3.0))
+    assert (softmax["n_forward"], softmax["n_backward"], softmax["epochs"]) == (3 * 48, 3 * 48, 3)
+    assert len(softmax["notes"]) == 1
+    assert softmax["notes"][0].startswith("budget 3: a forward pass takes 0.")
+    fast = run(planned(tmp_path, speed="fast", budget=6.0, forward_share=0.4))
+    cost = 0.4 * fast["n_forward"] + 0.6 * fast["n_backward"]
+    assert abs(cost - 6 * 48) <= 8
+    assert fast["epochs"] > 6
+    assert fast["notes"][0].startswith("speed fast: as-softmax, δ 0.6")
+    assert fast["config"]["delta"] == 0.6
+
+
 def test_a_run_learns_and_says_so(finished: tuple[Plan, dict[str, Any]]) -> None:
     plan, summary = finished
     assert summary["test"]["accuracy"] == summary["dev"]["accuracy"] == 1.0
@@ -288,9 +302,10 @@ def test_a_run_stopped_early_counts_what_was_planned_until_then(tmp_path: Path) 
         ({"epochs": 4}, (3, 11)),
         ({"rest": True, "accumulation": "adaptive", "delta": "adaptive", "skip": "two-pass"}, (3, 30)),
         (
-            {"speed": "all", "max_rest": 1},
+            {"speed": "fast", "max_rest": 1},
             (3, 14),
         ),  # later all samples rest, so there are no steps to stop at
+        ({"speed": "fast", "budget": 5.0, "forward_share": 0.4}, (3, 14)),
     ],
 )
 def test_stopped_and_gone_on_with_it_ends_as_if_nothing_had_been(

@@ -101,6 +101,7 @@ class Config:
 
     epochs: int | None = _training(None, "passes over the data (8 for tiny, 5 for others)", low=1)
     budget: float | None = _training(None, "instead: spend what so many epochs of softmax cost", low=0)
+    forward_share: float | None = _training(None, "cost of a forward pass in it (measured)", low=0, high=1)
     batch_size: int | None = _training(None, "samples in a batch (32, or the task's own)", low=1)
     lr: float | None = _training(None, "peak learning rate (default: the model's; 5e-5 for others)", low=0)
     schedule: str = _training("linear", "learning rate schedule", choices=tuple(SCHEDULES))
@@ -273,6 +274,7 @@ LATER = (
     "max_target_length",
     "beams",
     "budget",
+    "forward_share",
     "settle",
     *LOSS_SETTINGS[-6:],
 )

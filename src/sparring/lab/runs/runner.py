@@ -40,7 +40,8 @@ N_SUSPECTS = 50  # of the training samples, for the report
 SAVE_SECONDS = 30.0  # between checkpoints, unless --save-every is set
 NOT_METRICS = ("step", "epoch", "seconds", "value", "best")  # further entries of an evaluation
 LOOP_SETTINGS = (  # that a config and the training loop name alike
-    "schedule", "budget", "speed", "settle", "skip", "on_divergence", "eval_every", "metric", "patience",
+    "schedule", "budget", "forward_share", "speed", "settle", "skip",
+    "on_divergence", "eval_every", "metric", "patience",
     "save_every", "seed",
 )  # fmt: skip
 COUNTS = ("n_forward", "n_backward", "n_updates", "n_rows", "n_won", "n_conceded")

@@ -91,7 +91,7 @@ _summary = {
 FILES: dict[str, type[FileRecord]] = {
     "summary": _record(
         Result,
-        {"checksums": dict[str, str] | None},
+        {"checksums": dict[str, str] | None, "notes": list[str] | None},
         **_summary,
         folder=str,
         config=_record(ScalarRecord, loss=str),
