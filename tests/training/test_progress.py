@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
-from sparring import ASSoftmaxLoss, SettleDelta
+from sparring import ASSoftmaxLoss, LinearLoss, SettleDelta, WarmupDelta
 from sparring.training import REST, Scorecard
 from sparring.training.loop import Loop
-from sparring.training.progress import measure_forward_share, settle_step
+from sparring.training.progress import awake_from, measure_forward_share, settle_step
+from sparring.training.resume import ResumeWarning
 from tests.training.toy import N, digits_like, gap, net
 
 BATCH = 16
@@ -144,3 +146,109 @@ def test_settling_takes_whole_epochs_where_there_are_enough() -> None:
 def test_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         loop(**settings)
+
+
+# ------------------------------------------------------------ found by an attack
+
+
+def easy() -> TensorDataset:
+    target = torch.arange(N) % 3
+    return TensorDataset(6 * nn.functional.one_hot(target, 6).float(), target)
+
+
+def test_checks_are_charged() -> None:
+    """Although an epoch in which every sample is checked and won has no window."""
+    checks = Scorecard(N, check=True, max_rest=0)
+    usual = {"batch_size": BATCH, "lr": 0.05, "forward_share": 0.4}
+    made = Loop(net(), "as-softmax", easy(), budget=8.0, scorecard=checks, **usual)
+    totals = made.run().totals
+    cost = 0.4 * totals["n_forward"] + 0.6 * totals["n_backward"]
+    assert cost / N == pytest.approx(made.run_progress.budget.epochs_spent)
+    assert cost / N < 8.5
+
+
+@pytest.mark.parametrize("more", [4.0, 6.0])
+def test_resumed_with_a_larger_budget_it_spends_it(more: float, tmp_path: Path) -> None:
+    loop(budget=2.0, folder=tmp_path).run()
+    longer = loop(budget=more, folder=tmp_path, resume="anyway")
+    with pytest.warns(ResumeWarning, match=f"budget 2.0 .now {more}"):
+        longer.run()
+    assert longer.run_progress.budget.epochs_spent == pytest.approx(more, abs=BATCH / N)
+    assert longer.record.epochs[-1]["lr"] == 0.0
+
+
+def test_resumed_with_a_budget_after_epochs(tmp_path: Path) -> None:
+    """What the epochs took counts, and the learning rate ends with the budget."""
+    stopped = loop(epochs=6, folder=tmp_path)
+    stopped.log_step = lambda entry: stopped.stop() if entry["step"] == 21 else None
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    resumed = loop(budget=8.0, folder=tmp_path, resume="anyway")
+    with pytest.warns(ResumeWarning):
+        resumed.run()
+    assert resumed.n_done == resumed.total_steps
+    assert resumed.record.epochs[-1]["lr"] == 0.0
+    assert resumed.lr_schedule.last_epoch == resumed.total_steps
+
+
+def test_resumed_with_more_epochs_samples_rest_until_the_new_end(tmp_path: Path) -> None:
+    loop(epochs=5, speed="fast", folder=tmp_path).run()
+    longer = loop(epochs=20, speed="fast", folder=tmp_path, resume="anyway")
+    with pytest.warns(ResumeWarning):
+        record = longer.run()
+    assert longer.sampler.scorecard.awake_from == 17
+    assert any(epoch["rest"] for epoch in record.epochs[5:17])
+    assert not any(epoch["rest"] for epoch in record.epochs[17:])
+
+
+def test_a_warm_up_around_a_schedule_that_settles() -> None:
+    schedule = WarmupDelta(SettleDelta(0.6, total_steps=60, share=0.5), total_steps=60, share=0.2)
+    assert awake_from(ASSoftmaxLoss(schedule), 6) == 42 // 6
+    values = [schedule.step() for _ in range(60)]
+    assert [values[i] for i in (10, 12, 40, 42)] == [1.0, 0.6, 0.6, 1.0]
+    warmed = SettleDelta(0.6, total_steps=60, share=0.5).after_warmup(0.2)
+    values = [warmed.step() for _ in range(60)]
+    assert [values[i] for i in (10, 12, 28, 30, 59)] == [1.0, 0.6, 0.6, 1.0, 1.0]
+
+
+def test_an_epoch_in_which_nobody_rests_is_not_cut() -> None:
+    settings = {"budget": 2.0, "settle": 0.2, "skip": "off", "scorecard": Scorecard(N, max_rest=0)}
+    record = loop(ASSoftmaxLoss(0.3), **settings).run()
+    assert [epoch["n_forward"] for epoch in record.epochs] == [N, N]
+
+
+def test_settling_that_begins_in_the_last_window_of_an_epoch() -> None:
+    card = Scorecard(N, narrow=2)
+    record = loop(budget=3.5, accumulation=4, settle=0.3, scorecard=card).run()
+    assert not [epoch for epoch in record.epochs if epoch["rest"] and epoch["n_forward"] < BATCH]
+
+
+def test_notes_are_true_where_a_run_settles_at_once() -> None:
+    record = loop(epochs=2, speed="fast").run()
+    assert not any(epoch["rest"] for epoch in record.epochs)
+    assert [note for note in record.notes if "won and rest" in note] == []
+    assert record.notes[-1].startswith("no sample rested")
+
+
+def test_a_model_that_makes_buffers_and_a_head_on_a_frozen_body() -> None:
+    class Caching(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not hasattr(self, "cache"):
+                self.register_buffer("cache", x.mean(0), persistent=False)
+            return super().forward(x)
+
+    record = Loop(Caching(6, 3), "softmax", digits_like(), budget=1.0).run()
+    assert record.totals["n_forward"] == N
+    body = nn.Sequential(nn.Linear(6, 8).requires_grad_(False), nn.Linear(8, 300))
+    head = LinearLoss.on(body[1], ASSoftmaxLoss(0.3))
+    made = Loop(body, head, digits_like(), budget=0.2, skip="off", forward=lambda m, b: (m[0](b[0]), b[1]))
+    made.run()
+    assert made.run_progress.budget.forward_share < 1
+
+
+def test_a_finished_loop_is_not_run_again() -> None:
+    made = loop(epochs=8, speed="fast", history=True)
+    record = made.run()
+    notes = list(record.notes)
+    assert made.run() is record
+    assert (made.history.n_epochs, record.notes) == (8, notes)

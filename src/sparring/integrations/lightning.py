@@ -26,6 +26,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from sparring.integrations.lightning_callback import REFUSED, SparringCallback
 from sparring.integrations.settings import Settings
 from sparring.losses import Loss
+from sparring.losses.delta import DeltaSchedule
 from sparring.training import batches, checkpoint
 from sparring.training.batches import Batch
 from sparring.training.engine import Engine
@@ -170,8 +171,10 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
                 "to let samples rest, return self.resting(dataset, batch_size) from train_dataloader"
             )
         parts = self._parts._replace(scorecard=None if loader is None else loader.scorecard)
+        schedules = (getattr(self.objective, name, None) for name in ("delta", "concede"))
+        scheduled = any(isinstance(value, DeltaSchedule) for value in schedules)
         concedes = getattr(self.objective, "concede", None) is not None
-        if self.settings.delta_warmup or parts.settle or concedes:
+        if self.settings.delta_warmup or parts.settle or concedes or scheduled:
             n_planned = None if loader is None else len(loader)
             self.settings.set_length(parts, self.trainer.estimated_stepping_batches, n_planned)
         forward = self.logits_and_targets

@@ -11,7 +11,7 @@ from torch import nn
 
 from sparring.losses import Loss, make_loss
 from sparring.losses.concede import CONCEDE_WARMUP, with_warmup
-from sparring.losses.delta import WarmupDelta
+from sparring.losses.delta import SettleDelta, WarmupDelta
 from sparring.training.presets import (
     RunParts,
     check_loss,
@@ -102,12 +102,13 @@ class Settings:
                 "a warm-up and settling are shares of the training, whose length is unknown; set the number"
                 " of epochs or steps, or delta_warmup=0, concede_warmup=0 and settle=0"
             )
-        if math.isinf(total_steps):
-            return
-        n_steps = int(total_steps)
-        if warms_delta:
-            loss.delta = WarmupDelta(loss.delta, total_steps=n_steps, share=self.delta_warmup)
-        set_length(loss, n_steps, n_planned, settle=parts.settle, concede_warmup=self.concede_warmup)
+        if not math.isinf(total_steps):
+            n_steps = int(total_steps)
+            if warms_delta and isinstance(loss.delta, SettleDelta):
+                loss.delta = loss.delta.after_warmup(self.delta_warmup)
+            elif warms_delta:
+                loss.delta = WarmupDelta(loss.delta, total_steps=n_steps, share=self.delta_warmup)
+            set_length(loss, n_steps, n_planned, settle=parts.settle, concede_warmup=self.concede_warmup)
         if parts.scorecard is not None and n_planned is not None:
             parts.scorecard.awake_from = awake_from(loss, n_planned)
 

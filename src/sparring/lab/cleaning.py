@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from sparring.files import write_text
+from sparring.lab.datasets import known
 from sparring.lab.errors import UserError
 from sparring.lab.readers.columns import map_columns
-from sparring.lab.readers.files import Row, form_of
+from sparring.lab.readers.files import RawTable, Row, form_of
 from sparring.lab.readers.user_data import train_table
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.plan import columns_of, cut, open_task
@@ -63,7 +64,7 @@ def open_suspects(run: RunFolder, *, score: str = DEFAULT_SCORE, top: int | None
 
 def _with_lines(found: RunSuspects) -> RunSuspects:
     """The same suspects with their lines in the user's file, if the data is one."""
-    table = train_table(found.config.task)
+    table = _user_table(found.config.task)
     if table is None or not found.data.kind.reads_text:
         return found
     mapping = map_columns(table, columns_of(found.config))
@@ -122,9 +123,14 @@ def write_cleaned(path: Path, found: RunSuspects, *, relabel: bool = False) -> d
     return counts
 
 
+def _user_table(task: str) -> RawTable | None:
+    """The user's table; None for a data set that the lab knows by name, whatever is on disk."""
+    return None if known(task) else train_table(task)
+
+
 def _rows(found: RunSuspects) -> tuple[list[tuple[Row, Sample]], str]:
     """The rows of the source with their samples, and the column of the label."""
-    table = train_table(found.config.task)
+    table = _user_table(found.config.task)
     if table is None:
         samples = [plain(sample) for sample in found.data.train]
         return [(sample, sample) for sample in samples], found.data.kind.target

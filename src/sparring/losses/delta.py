@@ -81,6 +81,10 @@ class DeltaSchedule(nn.Module):
         """
         return self.value
 
+    def settles_at(self) -> int | None:
+        """The step at which δ becomes 1 until the end (`SettleDelta`); None for other schedules."""
+        return None
+
     def _at(self, n_steps: int) -> float:
         return self.value
 
@@ -138,6 +142,10 @@ class WarmupDelta(DeltaSchedule):
     def settled(self) -> float:
         return self.after.settled()
 
+    def settles_at(self) -> int | None:
+        step = self.after.settles_at()
+        return None if step is None else step + self.n_warmup
+
 
 class SettleDelta(DeltaSchedule):
     """`delta`, then δ = 1 (plain softmax) for the last `share` of training.
@@ -174,6 +182,15 @@ class SettleDelta(DeltaSchedule):
 
     def settled(self) -> float:
         return self.before.settled()
+
+    def settles_at(self) -> int | None:
+        return self.n_before
+
+    def after_warmup(self, share: float) -> SettleDelta:
+        """The same schedule with a warm-up before it: plain softmax for the first `share` of training."""
+        total_steps = int(self._settings["total_steps"])
+        before = WarmupDelta(self.before, total_steps=total_steps, share=share)
+        return SettleDelta(before, total_steps=total_steps, share=self._settings["share"])
 
 
 class LinearDelta(DeltaSchedule):

@@ -18,7 +18,7 @@ import torch
 from accelerate.utils import send_to_device
 from torch import Tensor, nn
 
-from sparring.backward.skipper import ForwardResult, Skipper, has_batch_norm
+from sparring.backward.skipper import Counts, ForwardResult, Skipper, has_batch_norm
 from sparring.heads.linear import LinearLoss
 from sparring.heads.parallel.collectives import Collectives
 from sparring.losses import Loss
@@ -80,6 +80,7 @@ class Engine:
         self.skipper = Skipper(self.model, self.parts.skip)
         self.collectives = Collectives(device=self.device)
         self.won_share = 0.0  # of the last window
+        self.passes = [0.0, 0.0]  # forward and backward passes that the budget was not charged for yet
         if self.parts.note:
             self._say([self.parts.note])
         self.lost: list[int] = []  # samples that failed a check and have not been trained on yet
@@ -136,6 +137,7 @@ class Engine:
             self.train_on(self._take_lost())
         if self.scorecard is not None:
             self.scorecard.sync()
+        self._charge()
         self.sync_history()
 
     def sync_history(self) -> None:
@@ -158,7 +160,17 @@ class Engine:
             n_forward = step.full.n_samples
             if step.form == "two-pass" and step.active is not None:
                 n_forward += step.active.n_samples
-            self.record.add_batch(batch_counts, n_forward, n_backward)
+            self._add_batch(batch_counts, n_forward, n_backward)
+
+    def _add_batch(self, counts: Counts, n_forward: int, n_backward: int) -> None:
+        self.record.add_batch(counts, n_forward, n_backward)
+        self.passes = [self.passes[0] + n_forward, self.passes[1] + n_backward]
+
+    def _charge(self) -> None:
+        """Charge the budget for the passes of all processes. A collective call."""
+        if self.budget is not None:
+            self.budget.add(*self.collectives.sum_numbers(self.passes))
+        self.passes = [0.0, 0.0]
 
     def measure_cost(self) -> None:
         """Measure what a forward pass costs, for a budget that does not know it. A collective call."""
@@ -170,7 +182,8 @@ class Engine:
         def forward() -> Tensor:
             indices = range(min(self._batch_size, budget.n_samples))
             batch = send_to_device(loader.fetch(indices), self.device)
-            return self._compute(batch).logits
+            result = self._compute(batch)
+            return result.logits if result.head is None else result.rows.value.sum()
 
         share = measure_forward_share(self.model, forward, self.device)
         budget.forward_share = self.collectives.broadcast_object(share)
@@ -181,7 +194,7 @@ class Engine:
         result = self.skipper.score(self._compute, batch)
         self._note(batch, result)
         self.lost += batch.indices[result.active_samples()].tolist()
-        self.record.add_batch(result.counts(), result.n_samples, 0)
+        self._add_batch(result.counts(), result.n_samples, 0)
 
     def _compute(self, batch: Batch) -> ForwardResult:
         logits, target = self.forward(self.net, batch.data)
@@ -233,12 +246,9 @@ class Engine:
         if self._has_batch_norm:
             self.collectives.broadcast(self.model.buffers())
         window = self.record.close_window(n_updates=int(n_micro > 0))
-        names = ("loss", "mass", "n_conceded", "n_rows", "n_forward", "n_backward")
-        loss, mass, n_conceded, n_rows, *passes = self.collectives.sum_numbers(
-            [window[name] for name in names]
-        )
-        if self.budget is not None:
-            self.budget.add(*passes)
+        names = ("loss", "mass", "n_conceded", "n_rows")
+        loss, mass, n_conceded, n_rows = self.collectives.sum_numbers([window[name] for name in names])
+        self._charge()
         samples = (window["n_forward"], window["n_backward"])
         concedes = getattr(self.loss, "concede", None) is not None
         conceded_share = n_conceded / (n_rows or 1) if concedes else None
@@ -251,11 +261,8 @@ class Engine:
     def totals(self) -> dict[str, float]:
         """Counts over all processes since the run began."""
         names = ("n_forward", "n_backward", "n_rows", "n_won", "n_conceded")
-        return dict(
-            zip(
-                names, self.collectives.sum_numbers([self.record.totals[name] for name in names]), strict=True
-            )
-        )
+        sums = self.collectives.sum_numbers([self.record.totals[name] for name in names])
+        return dict(zip(names, sums, strict=True))
 
     # ------------------------------------------------------------ state
 
@@ -267,7 +274,7 @@ class Engine:
     def state_dict(self) -> dict[str, Any]:
         """The state of this process."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return {**parts, "lost": list(self.lost), "won_share": self.won_share}
+        return {**parts, "lost": list(self.lost), "won_share": self.won_share, "passes": list(self.passes)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a state. Parts that it does not hold stay as they are."""
@@ -276,6 +283,7 @@ class Engine:
                 part.load_state_dict(state[name])
         self.lost = list(state["lost"])
         self.won_share = float(state["won_share"])
+        self.passes = list(state["passes"])
 
 
 def current_delta(loss: nn.Module) -> float | None:

@@ -47,6 +47,7 @@ def identity(loop: Loop) -> dict[str, Any]:
     """The identity of a loop that is about to run."""
     return {
         **{name: _plain(getattr(loop, name)) for name in SETTINGS},
+        "epochs": loop.epochs if loop.budget is None else None,  # a budget replaces them
         "samples": len(loop.data),
         "processes": loop.collectives.size,
         "data": fingerprint(loop.data),

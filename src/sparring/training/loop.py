@@ -133,9 +133,8 @@ class Loop:
         self.device = self.accelerator.device
         self.collectives = Collectives(device=self.device)
         card = self.parts.scorecard or Scorecard(n_samples, max_rest=0)
-        order: dict[str, Any] = {"seed": self.seed, "loading": {"num_workers": self.workers}}
         samples = (self.data, card, self.batch_size, self.collate, self.lengths)
-        self.loader = RestingLoader(*samples, **order)
+        self.loader = RestingLoader(*samples, seed=self.seed, loading={"num_workers": self.workers})
         self.sampler = self.loader.sampler
         self.run_progress = Progress(self.loader, self.epochs, self.budget, self.forward_share)
         self.total_steps = self.run_progress.total_steps
@@ -152,7 +151,9 @@ class Loop:
         self.stopping = True
 
     def run(self) -> Record:
-        """Run from the beginning, or from the checkpoint in ``folder``."""
+        """Run from the beginning, or from the checkpoint in ``folder``. A finished run is not repeated."""
+        if self.record.done:
+            return self.record
         self._prepare()
         hidden = not (sys.stderr.isatty() if self.progress is None else self.progress)
         self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=hidden, desc="training")
@@ -242,7 +243,7 @@ class Loop:
 
     def _follow(self, n_done: int) -> None:
         """Advance learning rate, δ and the progress bar. Resting samples count as done."""
-        n_steps = n_done - self.n_done
+        n_steps = max(0, n_done - self.n_done)
         for _ in range(n_steps):
             self.lr_schedule.step()
         self.engine.follow(n_steps)

@@ -23,7 +23,7 @@ from sparring.losses.checks import check_range
 from sparring.losses.concede import CONCEDE_WARMUP, with_warmup
 from sparring.losses.delta import DEFAULT_DELTA, SETTLE_SHARE, SettleDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
-from sparring.training.progress import settle_step
+from sparring.training.progress import awake_from, settle_step
 from sparring.training.resting.scorecard import DEFAULT_REST, MIN_RESTING, Scorecard
 
 L = TypeVar("L", bound=nn.Module)
@@ -194,8 +194,7 @@ def set_length(
 
 def settles(loss: Loss | LinearLoss, settle: float) -> bool:
     """Whether the δ of a loss is to settle, and does not yet."""
-    delta = getattr(loss, "delta", None)
-    return bool(settle) and delta is not None and not isinstance(delta, SettleDelta)
+    return bool(settle) and hasattr(loss, "delta") and awake_from(loss, 1) is None
 
 
 def _copy(loss: L) -> L:

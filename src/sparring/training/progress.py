@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from sparring.heads.linear import LinearLoss
 from sparring.losses import Loss
 from sparring.losses.checks import check_positive, check_range
-from sparring.losses.delta import SettleDelta
+from sparring.losses.delta import DeltaSchedule
 from sparring.training.checkpoint import random_state, set_random_state
 from sparring.training.resting.sampler import RestingLoader
 
@@ -86,7 +86,8 @@ class Budget:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.spent = self._spent_before = float(state["spent"])
-        self.forward_share = state["forward_share"]
+        if self.forward_share is None:
+            self.forward_share = state["forward_share"]
 
 
 def measure_forward_share(model: nn.Module, forward: Callable[[], Tensor], device: torch.device) -> float:
@@ -94,14 +95,14 @@ def measure_forward_share(model: nn.Module, forward: Callable[[], Tensor], devic
 
     Args:
         model: The model.
-        forward: Loads a batch, runs the model on it, and returns its logits.
+        forward: Loads a batch, runs the model on it, and returns its logits, or a loss.
         device: Of the model. On the CPU, processor time is measured, which other programs disturb less.
 
     Returns:
         The share, rounded to ``ROUNDED_TO``; 1 for a model without trained parameters.
     """
     state = random_state()
-    buffers = [buffer.detach().clone() for buffer in model.buffers()]
+    buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     seconds: list[tuple[float, float]] = []
     try:
         for _ in range(N_MEASURED + 1):
@@ -113,8 +114,9 @@ def measure_forward_share(model: nn.Module, forward: Callable[[], Tensor], devic
             torch.autograd.backward(logits.float().sum())
             seconds.append((middle - start, _now(device) - middle))
     finally:
-        for buffer, value in zip(model.buffers(), buffers, strict=True):
-            buffer.data.copy_(value)
+        for name, buffer in model.named_buffers():
+            if name in buffers and buffer.shape == buffers[name].shape:  # forward may make or resize others
+                buffer.data.copy_(buffers[name])
         model.zero_grad()
         set_random_state(state)
     forward_seconds, backward_seconds = (
@@ -145,7 +147,8 @@ def settle_step(total_steps: int, n_planned: int, share: float) -> int:
 def awake_from(loss: Loss | LinearLoss, n_planned: int) -> int | None:
     """The first epoch in which the δ of a loss settles, so that every sample trains; None: it does not."""
     delta = getattr(loss, "delta", None)
-    return delta.n_before // n_planned if isinstance(delta, SettleDelta) else None
+    step = delta.settles_at() if isinstance(delta, DeltaSchedule) else None
+    return None if step is None else step // n_planned
 
 
 class Progress:
@@ -187,7 +190,17 @@ class Progress:
         if self.budget is None:
             return (self.loader.sampler.epoch + 1) * self.n_planned
         self.budget.end_epoch()
+        self._wake()
         return self.n_done
+
+    def _wake(self) -> bool:
+        """Wake every sample from the next epoch on, once the budget comes to settling: then return True."""
+        scorecard = self.loader.scorecard
+        settles = self.settle_from is not None and self.n_done >= self.settle_from
+        if not settles or scorecard.awake_from is not None:
+            return False
+        scorecard.awake_from = self.loader.sampler.epoch + 1
+        return True
 
     @property
     def n_done(self) -> int:
@@ -207,13 +220,8 @@ class Progress:
         """Whether this epoch ends here: the budget is spent, or settling begins and wakes every sample."""
         if self.budget is None:
             return False
-        scorecard = self.loader.scorecard
-        settles = self.settle_from is not None and self.n_done >= self.settle_from
-        wakes = settles and scorecard.awake_from is None
-        if wakes:
-            scorecard.awake_from = self.loader.sampler.epoch + 1
-            wakes = scorecard.counts()["train"] < scorecard.n_samples
-        if self.loader.finished or not (wakes or self.is_finished):
+        cuts = (self._wake() and not self.loader.sampler.all_train) or self.is_finished
+        if self.loader.finished or not cuts:
             return False
         self.loader.skip_rest_of_epoch()
         return True

@@ -140,7 +140,8 @@ def _restore(loop: Loop, state: dict[str, Any], changed: Mapping[str, str]) -> N
     loop.n_done = loop.n_paused = int(state["n_done"])
     loop.best = state["best"]
     parts = _shared_parts(loop)
-    if {"optimizer", "schedule", "epochs"} & changed.keys():
+    new_length = {"epochs", "budget", "forward_share"} & changed.keys()
+    if new_length or {"optimizer", "schedule"} & changed.keys():
         _load_optimizer(loop, state)
         del parts["optimizer"], parts["schedule"]
     for name, part in parts.items():
@@ -152,8 +153,15 @@ def _restore(loop: Loop, state: dict[str, Any], changed: Mapping[str, str]) -> N
         step_schedules(loop.objective, loop.n_done, loop.engine.won_share)
     loop.loader.load_state_dict(process_state["loader"])
     checkpoint.set_random_state(process_state["random"])
-    if "epochs" in changed:
-        loop.record.done = loop.sampler.epoch + loop.loader.finished >= loop.epochs
+    budget = loop.run_progress.budget
+    if budget is not None and "budget" not in engine_state:  # the run began with epochs
+        budget.spent = loop.n_done / loop.sampler.n_planned * budget.n_samples
+    if new_length or {"loss", "scorecard"} & changed.keys():
+        loop.run_progress.begin(loop.objective)
+        loop.sampler.scorecard.longest_rest = loop.sampler.scorecard.max_rest
+    if new_length:
+        n_epochs = loop.sampler.epoch + loop.loader.finished
+        loop.record.done = n_epochs >= loop.epochs if budget is None else budget.is_spent
 
 
 def _load_optimizer(loop: Loop, state: dict[str, Any]) -> None:

@@ -112,3 +112,34 @@ def test_errors() -> None:
         Scorecard(2).update(torch.tensor([0, 1]), torch.tensor([True]), torch.tensor([0.5]))
     with pytest.raises(ValueError, match="0 is no rest"):
         Scorecard(2, max_rest=-1)
+
+
+def test_watching_shortens_rests_where_samples_come_back_lost() -> None:
+    """Also where a failed check is noted before the sample trains; nothing is judged while δ is 1."""
+    index, won = torch.arange(100), torch.ones(100, dtype=torch.bool)
+    for n_looks, delta, longest in ((1, DELTA, 1), (2, DELTA, 1), (1, 1.0, 2)):
+        card = Scorecard(100, max_rest=2, narrow=2, check=True, watch=True)
+        card.begin(0)
+        card.update(index, won, torch.full((100,), 0.9), DELTA)
+        for epoch in (1, 2):
+            card.begin(epoch)
+            assert card.counts()["rest"] == 100
+        card.begin(3)
+        for _ in range(n_looks):
+            card.update(index, ~won, torch.full((100,), -0.5), delta)
+        assert card.returns(3) == ((100, 100) if delta < 1 else (0, 0))
+        card.begin(4)
+        assert card.longest_rest == longest
+
+
+def test_watching_lets_nobody_rest_before_it_pays() -> None:
+    card = Scorecard(100, max_rest=2, narrow=2, watch=True)
+    card.begin(0)
+    for n_won, n_resting in ((4, 0), (6, 6)):
+        won = torch.arange(100) < n_won
+        card.update(torch.arange(100), won, won.float(), DELTA)
+        card.begin(1)
+        assert card.counts()["rest"] == n_resting
+        card.epoch = 0
+    assert card.take_notes() == ["epoch 1: 6% of the samples are won and rest"]
+    assert card.take_notes() == card.conclusion() == []

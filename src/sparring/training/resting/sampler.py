@@ -112,6 +112,7 @@ class RevisitSampler(Sampler[list[int]]):
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
+        self.all_train = True  # whether no sample rests or is checked in this epoch
         self.lengths = None if lengths is None else torch.as_tensor(lengths)
         if self.lengths is not None and self.lengths.shape != (scorecard.n_samples,):
             raise ValueError(
@@ -133,6 +134,7 @@ class RevisitSampler(Sampler[list[int]]):
         self.position = 0
         self.scorecard.begin(epoch)
         states = self.scorecard.states()
+        self.all_train = bool((states == TRAIN).all())
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         batches: list[tuple[int, Tensor]] = []
         for kind, size in ((TRAIN, self.batch_size), (CHECK, CHECK_FACTOR * self.batch_size)):
@@ -188,11 +190,13 @@ class RevisitSampler(Sampler[list[int]]):
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """The plan. Pass ``position``, the batches trained on in this epoch, where workers fetch ahead."""
         position = self.position if position is None else position
-        return {"epoch": self.epoch, "position": position, "plan": list(self._plan)}
+        plan = {"plan": list(self._plan), "all_train": self.all_train}
+        return {"epoch": self.epoch, "position": position, **plan}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.epoch = self.scorecard.epoch = state["epoch"]
         self.position = state["position"]
+        self.all_train = state["all_train"]
         self._plan = [(kind, list(batch)) for kind, batch in state["plan"]]
 
 

@@ -111,7 +111,7 @@ class Scorecard:
     def begin(self, epoch: int) -> None:
         """Call it before the first batch of an epoch."""
         self.epoch = epoch
-        if not self.watch:
+        if not self.watch or self._is_awake():
             return
         n_back, n_lost = self.returns(epoch - 1)
         if n_back >= MIN_RESTING * self.n_samples and n_lost > MAX_LOST * n_back and self.longest_rest:
@@ -142,6 +142,9 @@ class Scorecard:
         back = (self.seen == epoch) & (self.rested > 0)
         return int(back.sum()), int((back & ~self.won).sum())
 
+    def _is_awake(self) -> bool:
+        return self.awake_from is not None and self.epoch >= self.awake_from
+
     def _due(self) -> Tensor:
         """The epochs in which rests are over, none longer than `longest_rest`."""
         return torch.minimum(self.due, self.seen + 1 + self.longest_rest)
@@ -154,7 +157,7 @@ class Scorecard:
 
     def states(self) -> Tensor:
         """(n_samples,) TRAIN, CHECK or REST in this epoch."""
-        if self.awake_from is not None and self.epoch >= self.awake_from:
+        if self._is_awake():
             return torch.full((self.n_samples,), TRAIN)
         rest = (self._due() > self.epoch) & self.pays
         check = (self.eased > 0) & ~rest if self.check else torch.zeros_like(rest)
@@ -197,9 +200,11 @@ class Scorecard:
         eased = torch.where(won & (margin >= delta + self.spare), self.eased[index] + 1, 0)
         narrow = self.narrow * (won & ~margin.isnan()).int()
         rest = torch.maximum(eased - self.earn + 1, narrow).clamp(0, self.max_rest)
-        n_missed = self.epoch - 1 - self.seen[index]
-        self.rested[index] = n_missed.masked_fill(self.seen[index] == NEVER, 0)
-        self.won[index] = won
+        seen = self.seen[index]
+        missed = (self.epoch - 1 - seen).masked_fill((seen == NEVER) | torch.tensor(delta >= 1), 0)
+        again = seen == self.epoch  # a second look: it failed a check, and trains
+        self.rested[index] = torch.where(again, self.rested[index], missed)
+        self.won[index] = won & (self.won[index] | ~again)
         self.margin[index] = margin
         self.eased[index] = eased
         self.seen[index] = self.epoch
