@@ -7,6 +7,7 @@ gradient. A target of the input's shape holds multi-label rows, any other target
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sparring.losses.base import class_last, in_float32, valid_targets
@@ -41,7 +42,8 @@ def label_margins(input: Tensor, target: Tensor, ignore_index: int = -100) -> La
         label, valid = valid_targets(target.long(), ignore_index)
         chosen = logits.gather(-1, label[..., None]).squeeze(-1)
         strongest = logits.scatter(-1, label[..., None], -torch.inf).max(-1)
-        log_p = chosen - logits.logsumexp(-1)
+        rows = (logits.reshape(-1, logits.shape[-1]), label.reshape(-1))
+        log_p = -F.cross_entropy(*rows, reduction="none").view_as(chosen)
         missing = ~valid if logits.shape[-1] > 1 else torch.ones_like(valid)
         margin = (chosen - strongest.values).masked_fill(missing, torch.nan)
         return LabelMargins(margin, log_p.masked_fill(missing, torch.nan), strongest.indices, label)
