@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,7 +48,7 @@ def _take(path: Path) -> IO[Any]:
             path.mkdir(parents=True, exist_ok=True)
             file = (path / NAME).open("a")
         except (FileNotFoundError, FileExistsError):
-            if path.exists() and not path.is_dir():
+            if _is_no_folder(path):
                 raise
             continue  # another process removed the folder in between
         try:
@@ -62,6 +63,14 @@ def _take(path: Path) -> IO[Any]:
         if _is_file_at(file, path / NAME):
             return file
         file.close()
+
+
+def _is_no_folder(path: Path) -> bool:
+    """Whether something else is there. One look: another process may remove the folder at any time."""
+    try:
+        return not stat.S_ISDIR(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _is_file_at(file: IO[Any], path: Path) -> bool:
