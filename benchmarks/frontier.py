@@ -22,14 +22,14 @@ from typing import Any
 
 import torch
 from frontier_report import show
-from frontier_tasks import BUDGETS, METHODS, SETTINGS, Bench, Setting
-from labels import once
-from report import provenance
+from frontier_tasks import BUDGETS, METHODS, SETTINGS, SHORT, Bench, Setting
+from report import once, provenance
 
 from sparring.files import write_text
 
-TUNING_SEED = 100
-QUICK = dataclasses.replace(SETTINGS["clinc_oos"], n_train=2000, n_dev=500, n_test=1000, n_seeds=1)
+QUICK = dataclasses.replace(
+    SETTINGS["clinc_oos"], n_train=2000, n_dev=500, n_test=1000, n_seeds=1, plan=SHORT
+)
 
 
 def cost_of(setting: Setting, out: Path, bench: Bench | None = None) -> float:
@@ -41,40 +41,43 @@ def cost_of(setting: Setting, out: Path, bench: Bench | None = None) -> float:
     return float(json.loads(path.read_text())["forward_share"])
 
 
+def tuning_file(setting: Setting, out: Path, budget: float, lr: float) -> Path:
+    return out / setting.name / f"tune_{budget:g}_{lr:g}.json"
+
+
 def tuned(setting: Setting, out: Path, budget: float) -> float:
     """The learning rate with which softmax is best on dev at this budget."""
-    folder = out / setting.name
-    scores = {
-        lr: json.loads((folder / f"tune_{budget:g}_{lr:g}.json").read_text())["dev"]["metric"]
-        for lr in setting.lrs
-    }
+    paths = {lr: tuning_file(setting, out, budget, lr) for lr in setting.lrs}
+    scores = {lr: json.loads(path.read_text())["dev"]["metric"] for lr, path in paths.items()}
     return max(scores, key=scores.__getitem__)
 
 
 def tune(setting: Setting, out: Path, budgets: list[float]) -> None:
+    """Train softmax with each learning rate. The best run on dev is also softmax's run of the first seed."""
     bench = Bench(setting)
     share = cost_of(setting, out, bench)
-    for budget in budgets:
+    for budget in sorted(set(budgets) & set(setting.plan["softmax"])):
         for lr in setting.lrs:
-            path = out / setting.name / f"tune_{budget:g}_{lr:g}.json"
-            once(path, lambda b=budget, r=lr: bench.run(METHODS["softmax"], r, b, TUNING_SEED, share))
+            path = tuning_file(setting, out, budget, lr)
+            once(path, lambda b=budget, r=lr: bench.run(METHODS["softmax"], r, b, 0, share))
 
 
 def run(setting: Setting, out: Path, budgets: list[float], methods: list[str]) -> None:
+    """Train every method of the task's plan, seed by seed."""
     bench = Bench(setting)
     share = cost_of(setting, out, bench)
+
+    def train(name: str, budget: float, seed: int) -> dict[str, Any]:
+        lr = tuned(setting, out, budget)
+        if name == "softmax" and seed == 0:
+            return {"lr": lr, **json.loads(tuning_file(setting, out, budget, lr).read_text())}
+        return {"lr": lr, **bench.run(METHODS[name], lr, budget, seed, share)}
+
     for seed in range(setting.n_seeds):
-        for budget in budgets:
-            lr = tuned(setting, out, budget)
-            for name in methods:
+        for name in methods:
+            for budget in sorted(set(budgets) & set(setting.plan.get(name, ()))):
                 path = out / setting.name / f"run_{name}_{budget:g}_{seed}.json"
-                once(
-                    path,
-                    lambda n=name, r=lr, b=budget, s=seed: {
-                        "lr": r,
-                        **bench.run(METHODS[n], r, b, s, share),
-                    },
-                )
+                once(path, lambda n=name, b=budget, s=seed: train(n, b, s))
 
 
 def main(argv: list[str]) -> None:

@@ -18,7 +18,6 @@ import copy
 import json
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,11 @@ import torch
 import torch.nn.functional as F
 from label_noise import calibration_error, with_noise
 from labels_report import show
-from report import provenance
+from report import file_of, once, provenance
 from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 from sparring import make_loss
-from sparring.files import write_text
 from sparring.lab.datasets import get_task
 from sparring.lab.models.settings import ModelOptions
 from sparring.lab.task import Where
@@ -186,23 +184,6 @@ def train(
     net.load_state_dict(best["weights"])
     result["best"] = {**quality(samples.logits(net, "test"), samples.labels["test"]), "epoch": best["epoch"]}
     return result, history
-
-
-def once(path: Path, compute: Callable[[], dict[str, Any]]) -> None:
-    """Compute a result and write it, unless it is there or another process is at it."""
-    claim = path.with_suffix(".claim")
-    if path.exists():
-        return
-    try:
-        claim.touch(exist_ok=False)
-    except FileExistsError:
-        return
-    write_text(path, json.dumps(compute(), indent=1) + "\n")
-    print(path.stem, flush=True)
-
-
-def file_of(out: Path, *words: Any) -> Path:
-    return out / ("_".join(str(word).replace(" ", "-").replace(",", "") for word in words) + ".json")
 
 
 def tuned(out: Path) -> dict[str, dict[str, Any]]:

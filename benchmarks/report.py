@@ -1,7 +1,8 @@
-"""What the benchmarks share: provenance, peak memory, and result files."""
+"""What the benchmarks share: provenance, peak memory, result files, and work that processes share."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -57,3 +58,24 @@ def peak_memory(step: Callable[[], object]) -> int:
 
 def write(report: dict[str, Any], path: Path) -> None:
     write_text(path, json.dumps(report, indent=1) + "\n")
+
+
+def once(path: Path, compute: Callable[[], dict[str, Any]]) -> None:
+    """Compute a result and write it, unless it is there or another process computes it.
+
+    The operating system frees the lock of a process that is killed, so its work is done again.
+    """
+    if path.exists():
+        return
+    with path.with_suffix(".claim").open("a") as claim:
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if not path.exists():
+            write_text(path, json.dumps(compute(), indent=1) + "\n")
+            print(path.stem, flush=True)
+
+
+def file_of(out: Path, *words: Any) -> Path:
+    return out / ("_".join(str(word).replace(" ", "-").replace(",", "") for word in words) + ".json")

@@ -20,8 +20,7 @@ import torch
 from frontier_report import show
 from frontier_tasks import follow
 from label_noise import calibration_error
-from labels import file_of, once
-from report import ROOT, provenance
+from report import ROOT, file_of, once, provenance
 from rivals import RIVALS
 from suspects import features_of
 from torch import Tensor, nn

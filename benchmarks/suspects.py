@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 from label_noise import NOISES, with_noise
-from labels import Samples, file_of, once
-from report import provenance
+from labels import Samples
+from report import file_of, once, provenance
 from sklearn.metrics import average_precision_score
 from suspects_report import show
 from torch import Tensor, nn

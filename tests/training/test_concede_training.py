@@ -90,7 +90,7 @@ def test_a_head_keeps_its_type_and_its_layer() -> None:
 
 def test_one_concedes_nothing() -> None:
     """To the bit, with everything that training does."""
-    settings = {"speed": "all", "accumulation": AdaptiveAccumulation()}
+    settings = {"speed": "fast", "accumulation": AdaptiveAccumulation()}
     without, record = run(loss=ASSoftmaxLoss(0.3), **settings)
     weights, other = run(loss=ASSoftmaxLoss(0.3, concede=1.0), **settings)
     assert gap(without, weights) == 0
@@ -196,7 +196,7 @@ def head_or_logits(fused: bool, **settings: Any) -> tuple[Loop, dict[str, Tensor
     return loop, model.state_dict()
 
 
-@pytest.mark.parametrize("settings", [{}, {"speed": "all"}])
+@pytest.mark.parametrize("settings", [{}, {"speed": "fast"}])
 def test_a_head_trains_the_same_network(settings: dict[str, Any]) -> None:
     (fused, weights), (plain, expected) = head_or_logits(True, **settings), head_or_logits(False, **settings)
     assert fused.record.totals["n_conceded"] == plain.record.totals["n_conceded"] > 0

@@ -109,23 +109,23 @@ def test_the_benchmark_ends_with_table_json_and_chart(
 ) -> None:
     pytest.importorskip("altair")
     frontier, tasks = module("frontier"), module("frontier_tasks")
+    plan = dict.fromkeys(("softmax", "fast", "KAKURENBO"), (1.0, 2.0)) | {"fast, as long": (2.0,)}
     small = tasks.Setting(
-        "digits", "tiny", (3e-3, 1e-2), n_train=96, n_dev=30, n_test=40, batch_size=16, n_seeds=2
+        "digits", "tiny", (3e-3, 1e-2), n_train=96, n_dev=30, n_test=40, batch_size=16, n_seeds=2, plan=plan
     )
     monkeypatch.setitem(tasks.SETTINGS, "digits", small)
     common = ["--tasks", "digits", "--budgets", "1", "2", "--out", str(tmp_path / "runs")]
-    methods = ["--methods", "softmax", "fast", "KAKURENBO"]
     frontier.main(["tune", *common])
-    frontier.main(["run", *common, *methods])
+    frontier.main(["run", *common])
     frontier.main(["show", *common, "--results", str(tmp_path / "results")])
     report = json.loads((tmp_path / "results" / "digits.json").read_text())
     assert 0.05 <= report["forward_share"] <= 1
     assert report["commit"]
-    assert len(report["table"]["rows"]) == 6
+    assert len(report["table"]["rows"]) == 7
     assert (tmp_path / "results" / "digits.svg").read_text().startswith("<svg")
     runs = {path.stem: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("run_*.json")}
-    assert len(runs) == 3 * 2 * 2
-    frontier.main(["run", *common, *methods])
+    assert len(runs) == (3 * 2 + 1) * 2
+    frontier.main(["run", *common])
     assert runs == {path.stem: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("run_*.json")}
     assert "fast" in capsys.readouterr().out
 

@@ -231,7 +231,7 @@ def test_proposed_class_and_last_doubt(patchy: MarginHistory) -> None:
 # ------------------------------------------------------------ runs
 
 
-@pytest.mark.parametrize("settings", [{}, {"speed": "all"}, {"skip": "two-pass"}])
+@pytest.mark.parametrize("settings", [{}, {"speed": "fast"}, {"skip": "two-pass"}])
 def test_it_does_not_change_training(settings: dict[str, Any]) -> None:
     without, _ = run(**settings)
     assert gap(without, run(**settings, history=True)[0]) == 0

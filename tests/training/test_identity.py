@@ -76,7 +76,7 @@ CHANGES = [
     ),
     ({}, {"max_grad_norm": None}, r"max_grad_norm 1.0 \(now None\)"),
     ({}, {"skip": "off"}, r"skip rows \(now off\)"),
-    ({}, {"speed": "all"}, "loss.delta 0.3 .*scorecard None"),
+    ({}, {"speed": "fast"}, "loss.delta 0.3 .*scorecard None"),
     (
         {"scorecard": Scorecard(N, spare=0.1)},
         {"scorecard": Scorecard(N, spare=0.2)},

@@ -22,9 +22,9 @@ BATCH = 16
 
 def loop(loss: Any = "as-softmax", **settings: Any) -> Loop:
     torch.manual_seed(0)
-    return Loop(
-        net(), loss, digits_like(), **{"batch_size": BATCH, "lr": 0.05, "forward_share": 0.4} | settings
-    )
+    if "budget" in settings:
+        settings = {"forward_share": 0.4, **settings}
+    return Loop(net(), loss, digits_like(), **{"batch_size": BATCH, "lr": 0.05} | settings)
 
 
 def test_softmax_with_a_budget_of_epochs_is_softmax_with_epochs() -> None:
@@ -140,6 +140,7 @@ def test_settling_takes_whole_epochs_where_there_are_enough() -> None:
     [
         ({"budget": 0.0}, "budget must be above 0, got 0"),
         ({"budget": 1.0, "forward_share": 1.5}, r"forward_share must lie in \[0, 1\], got 1.5"),
+        ({"forward_share": 0.4}, "forward_share=0.4 is for a budget, but there is none"),
         ({"settle": -0.1}, r"settle must lie in \[0, 1\], got -0.1"),
     ],
 )
@@ -252,3 +253,29 @@ def test_a_finished_loop_is_not_run_again() -> None:
     notes = list(record.notes)
     assert made.run() is record
     assert (made.history.n_epochs, record.notes) == (8, notes)
+
+
+def test_workers_and_a_cut_epoch() -> None:
+    """Batches that workers have loaded ahead of a cut are not trained on."""
+    alone = loop(budget=4.5, speed="fast", settle=0.3)
+    with_workers = loop(budget=4.5, speed="fast", settle=0.3, workers=2)
+    assert alone.run().totals["n_forward"] == with_workers.run().totals["n_forward"]
+    assert gap(alone.model.state_dict(), with_workers.model.state_dict()) == 0
+
+
+def test_measuring_leaves_no_trace_on_a_scorecard_that_weighs() -> None:
+    class Counting(Scorecard):
+        n_weighed = 0
+
+        def weigh(self, index: torch.Tensor, rows: Any) -> Any:
+            self.n_weighed += len(index)
+            return rows
+
+    card = Counting(N, max_rest=0)
+    loop("softmax", budget=1.0, forward_share=None, scorecard=card).run()
+    assert card.n_weighed == N
+
+
+def test_settling_without_delta_says_so() -> None:
+    record = loop("softmax", epochs=1, settle=0.2).run()
+    assert record.notes == ["settle=0.2 changes nothing: softmax has no δ"]

@@ -34,7 +34,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "scorecard": Scorecard(N, check=True, max_rest=1),
         "accumulation": AdaptiveAccumulation(decide="first"),
     },
-    "all": {"speed": "all", "epochs": 8},
+    "fast": {"speed": "fast", "epochs": 8},
+    "budget": {"speed": "fast", "budget": 8.0, "history": True},  # the share is measured on one process
+    "budget of checks": {
+        "scorecard": Scorecard(N, check=True, watch=True),
+        "budget": 6.0,
+        "settle": 0.2,
+        "accumulation": AdaptiveAccumulation(0.5, 3),
+    },
     "auto": {"skip": "auto", "scorecard": Scorecard(N)},
     "micro": {"skip": "micro", "accumulation": 3, "history": True},
     "concede": {"loss": SoftmaxLoss(concede=0.2), "history": True},

@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +113,12 @@ def train(options: argparse.Namespace, plans: Sequence[Plan]) -> int:
     classes = f", {len(data.labels)} classes" if data.labels else ""
     counts = sizes_text(sizes(config, data))
     title = f"{task.name} ({task.kind}, {counts}{classes}), model {config.model}"
-    comparison(title, rows, [failure["run"] for failure in failures]).print()
+    table = comparison(title, rows, [failure["run"] for failure in failures])
+    first = [summary for summary in summaries if summary is not None and summary["seed"] == config.seed]
+    notes = [f"{s['contestant']}: {note}" for s in first for note in s.get("notes") or []]
+    replace(table, notes=[*table.notes, *notes]).print()
     for note in data.notes:
         print(f"data: {note}")
-    first = [summary for summary in summaries if summary is not None and summary["seed"] == config.seed]
-    for summary in first:
-        for note in summary.get("notes") or []:
-            print(f"{summary['contestant']}: {note}")
     if n_done:
         print(f"{n_done} of {len(plans)} runs were already done (--fresh runs them again)")
     for folder in sorted({str(plan.folder.path.parent) for plan in plans}):

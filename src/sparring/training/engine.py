@@ -167,7 +167,7 @@ class Engine:
         self.passes = [self.passes[0] + n_forward, self.passes[1] + n_backward]
 
     def _charge(self) -> None:
-        """Charge the budget for the passes of all processes. A collective call."""
+        """Charge the budget. A collective call."""
         if self.budget is not None:
             self.budget.add(*self.collectives.sum_numbers(self.passes))
         self.passes = [0.0, 0.0]
@@ -175,15 +175,15 @@ class Engine:
     def measure_cost(self) -> None:
         """Measure what a forward pass costs, for a budget that does not know it. A collective call."""
         budget, loader = self.budget, self.loader
-        if budget is None or budget.forward_share is not None:
+        if budget is None or loader is None or budget.forward_share is not None:
             return
-        assert loader is not None
+        indices = range(min(self._batch_size, budget.n_samples))
 
         def forward() -> Tensor:
-            indices = range(min(self._batch_size, budget.n_samples))
             batch = send_to_device(loader.fetch(indices), self.device)
-            result = self._compute(batch)
-            return result.logits if result.head is None else result.rows.value.sum()
+            logits, target = self.forward(self.net, batch.data)
+            is_head = isinstance(self.loss, LinearLoss)  # then logits are features, and its own passes count
+            return self.loss.rows(logits, target).value.sum() if is_head else logits
 
         share = measure_forward_share(self.model, forward, self.device)
         budget.forward_share = self.collectives.broadcast_object(share)
@@ -267,9 +267,9 @@ class Engine:
     # ------------------------------------------------------------ state
 
     def _parts(self) -> dict[str, Any]:
-        parts = {"loss": self.loss, "accumulation": self.accumulation, "record": self.record}
-        others = {"scorecard": self.scorecard, "history": self.history, "budget": self.budget}
-        return parts | {name: part for name, part in others.items() if part is not None}
+        parts: dict[str, Any] = {"loss": self.loss, "accumulation": self.accumulation, "record": self.record}
+        parts |= {"scorecard": self.scorecard, "history": self.history, "budget": self.budget}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def state_dict(self) -> dict[str, Any]:
         """The state of this process."""

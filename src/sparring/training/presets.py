@@ -6,7 +6,7 @@
   end, plain softmax trains every sample. It watches itself: no sample rests until that saves time, and rests
   become shorter where samples come back lost. A loss that is given by name has δ = 0.6.
 
-``docs/results/frontier`` has the measured time and accuracy of each.
+``docs/results/speed`` has measurements of ``skip`` and of an earlier form of ``fast``.
 """
 
 from __future__ import annotations
@@ -114,7 +114,11 @@ def resolve_speed(
         scorecard.check_for(n_samples, model)
     settle = preset.settle if settle is None else check_range("settle", settle, 0, 1, note="of training")
     parts = RunParts(loss, skip or preset.skip, scorecard, accumulation, settle)
-    return parts._replace(note=_describe(parts, model)) if preset.rest else parts
+    if preset.rest:
+        return parts._replace(note=_describe(parts, model))
+    if settle and not hasattr(loss, "delta"):
+        return parts._replace(note=f"settle={settle:g} changes nothing: {loss.name} has no δ")
+    return parts
 
 
 def _describe(parts: RunParts, model: nn.Module) -> str:

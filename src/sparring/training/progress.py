@@ -38,7 +38,7 @@ class Budget:
     Args:
         epochs: The budget: the cost of that many epochs in which every sample has both passes.
         n_samples: Size of the data set.
-        forward_share: The cost of a forward pass, as a share of both passes. `measure` sets it.
+        forward_share: The cost of a forward pass, as a share of both passes; None until it is measured.
 
     Example:
         >>> budget = Budget(2.0, n_samples=10, forward_share=0.4)
@@ -158,7 +158,7 @@ class Progress:
         loader: The samples of an epoch.
         epochs: Epochs to train, without a budget.
         budget: What to spend instead, in epochs of plain softmax.
-        forward_share: Of the cost of both passes; None: it is counted.
+        forward_share: Cost of a forward pass, as a share of both passes; None: it is measured.
     """
 
     def __init__(
@@ -168,6 +168,8 @@ class Progress:
         budget: float | None = None,
         forward_share: float | None = None,
     ) -> None:
+        if forward_share is not None and budget is None:
+            raise ValueError(f"forward_share={forward_share} is for a budget, but there is none; use budget=")
         self.loader = loader
         self.epochs = epochs
         n_samples = loader.scorecard.n_samples

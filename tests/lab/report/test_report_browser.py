@@ -81,7 +81,9 @@ BACKGROUNDS = {"dark": "rgb(20, 23, 28)", "light": "rgb(255, 255, 255)"}
 
 
 def check_fit(page: Page, width: int, *schemes: str) -> None:
-    """Nothing is wider than the window, in these colours, and every chart follows them."""
+    """Nothing is wider than the window, as the page opened and in these colours; every chart follows them."""
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == BACKGROUNDS["light"]
+    check_width(page, width)
     for scheme in schemes:
         fill = page.get_attribute(f"{LABEL} >> nth=0", "fill")
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
@@ -89,9 +91,13 @@ def check_fit(page: Page, width: int, *schemes: str) -> None:
         page.wait_for_function(changed, arg=fill)
         page.wait_for_selector("body[data-drawn]", timeout=60_000)
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == BACKGROUNDS[scheme]
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert max(page.evaluate(RIGHT_EDGES)) <= width
-        assert len(page.screenshot()) > 20_000
+        check_width(page, width)
+
+
+def check_width(page: Page, width: int) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert max(page.evaluate(RIGHT_EDGES)) <= width
+    assert len(page.screenshot(full_page=True)) > 100_000
 
 
 def test_every_chart_is_drawn(page: Page) -> None:
@@ -166,6 +172,6 @@ def test_a_desktop_in_dark_and_light(page: Page) -> None:
     check_fit(page, 1280, "dark", "light")
 
 
-def test_a_phone_in_dark(browser: Browser, report: Path) -> None:
+def test_a_phone_in_light_and_dark(browser: Browser, report: Path) -> None:
     with opened(browser, report, 360) as page:
         check_fit(page, 360, "dark")

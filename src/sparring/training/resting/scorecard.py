@@ -118,7 +118,7 @@ class Scorecard:
             self.longest_rest -= 1
             self._notes.append(
                 f"epoch {epoch}: {n_lost / n_back:.0%} of the samples that came back from a rest were lost;"
-                f" rests are now at most {self.longest_rest} epochs long"
+                f" rests now last at most {self.longest_rest} epoch(s)"
             )
         share = int((self._due() > epoch).sum()) / self.n_samples
         self.pays = share >= MIN_RESTING
@@ -135,10 +135,10 @@ class Scorecard:
         """What a reader should know at the end of a run."""
         if not self.watch or self._has_rested:
             return []
-        return [f"no sample rested: never were {MIN_RESTING:.0%} of them won, so it would have saved nothing"]
+        return [f"no sample rested: in no epoch before training settled could {MIN_RESTING:.0%} of them"]
 
     def returns(self, epoch: int) -> tuple[int, int]:
-        """How many samples came back from a rest in an epoch, and how many of these were lost."""
+        """How many samples came back from a rest in an epoch, and how many of these were lost at δ < 1."""
         back = (self.seen == epoch) & (self.rested > 0)
         return int(back.sum()), int((back & ~self.won).sum())
 
