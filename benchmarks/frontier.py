@@ -1,14 +1,17 @@
 """Accuracy against compute: softmax, ours and other ways to leave samples out, at equal budgets.
 
     python benchmarks/frontier.py tune            softmax's learning rate for each budget, chosen on dev
+    python benchmarks/frontier.py choose --budgets 4     forms of the preset on dev, where it was chosen
     python benchmarks/frontier.py run             all methods, budgets and seeds; six hours on two cores
     python benchmarks/frontier.py show            tables, JSON and charts in docs/results/frontier
+    python benchmarks/frontier.py overhead        time of skip and fast where nothing is won, without them = 1
     python benchmarks/frontier.py --quick         all three on a part of clinc_oos, printed only; ten minutes
 
 A budget is what 1, 2, 4 or 8 epochs of softmax cost. The cost of an epoch without backward passes, over one
-with all, is measured for each task first (`cost`), and is then the same for every method. All methods have
-the learning rate that softmax chose. Every run has one thread. Runs are kept in --out: finished ones are not
-repeated, and several processes may share the work.
+with all, is measured for each task first, and is then the same for every method. All methods have the
+learning rate that softmax chose at that budget, or at the nearest. Every run has one thread. Runs are kept in
+--out: finished ones are not repeated, nor those that docs/results/frontier holds, and several processes may
+share the work.
 """
 
 from __future__ import annotations
@@ -21,12 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from frontier_report import show
-from frontier_tasks import BUDGETS, METHODS, SETTINGS, SHORT, Bench, Setting
-from report import once, provenance
+from frontier_report import Runs, restore, show, show_all
+from frontier_tasks import BUDGETS, FORMS, METHODS, SETTINGS, SHORT, Bench, Setting
+from report import ROOT, once, provenance
 
 from sparring.files import write_text
+from sparring.lab.table import Table, number
 
+CHOOSING_SEED = 100
+COMMITTED = ROOT / "docs" / "results" / "frontier"
 QUICK = dataclasses.replace(
     SETTINGS["clinc_oos"], n_train=2000, n_dev=500, n_test=1000, n_seeds=1, plan=SHORT
 )
@@ -41,25 +47,33 @@ def cost_of(setting: Setting, out: Path, bench: Bench | None = None) -> float:
     return float(json.loads(path.read_text())["forward_share"])
 
 
-def tuning_file(setting: Setting, out: Path, budget: float, lr: float) -> Path:
-    return out / setting.name / f"tune_{budget:g}_{lr:g}.json"
+def tuning_runs(setting: Setting, out: Path, budget: float) -> dict[float, dict[str, Any]]:
+    """The finished runs of softmax at a budget, by learning rate."""
+    paths = (out / setting.name).glob(f"tune_{budget:g}_*.json")
+    return {float(path.stem.split("_")[2]): json.loads(path.read_text()) for path in paths}
 
 
-def tuned(setting: Setting, out: Path, budget: float) -> float:
-    """The learning rate with which softmax is best on dev at this budget."""
-    paths = {lr: tuning_file(setting, out, budget, lr) for lr in setting.lrs}
-    scores = {lr: json.loads(path.read_text())["dev"]["metric"] for lr, path in paths.items()}
-    return max(scores, key=scores.__getitem__)
+def best_of(runs: dict[float, dict[str, Any]]) -> float:
+    """The learning rate with which softmax is best on dev."""
+    return max(sorted(runs), key=lambda lr: runs[lr]["dev"]["metric"])
 
 
 def tune(setting: Setting, out: Path, budgets: list[float]) -> None:
-    """Train softmax with each learning rate. The best run on dev is also softmax's run of the first seed."""
+    """Double or halve softmax's learning rate until neither is better on dev, for one budget after another.
+
+    The best run on dev is also softmax's run of the first seed.
+    """
     bench = Bench(setting)
     share = cost_of(setting, out, bench)
+    best = setting.lr
     for budget in sorted(set(budgets) & set(setting.plan["softmax"])):
-        for lr in setting.lrs:
-            path = tuning_file(setting, out, budget, lr)
-            once(path, lambda b=budget, r=lr: bench.run(METHODS["softmax"], r, b, 0, share))
+        runs: dict[float, dict[str, Any]] = {}
+        while missing := [lr for lr in (best, 2 * best, best / 2) if lr not in runs]:
+            lr = missing[0]
+            path = out / setting.name / f"tune_{budget:g}_{lr:g}.json"
+            once(path, lambda b=budget, r=lr: bench.run(METHODS["softmax"], r, b, 0, share), wait=True)
+            runs[lr] = json.loads(path.read_text())
+            best = best_of(runs)
 
 
 def run(setting: Setting, out: Path, budgets: list[float], methods: list[str]) -> None:
@@ -68,9 +82,11 @@ def run(setting: Setting, out: Path, budgets: list[float], methods: list[str]) -
     share = cost_of(setting, out, bench)
 
     def train(name: str, budget: float, seed: int) -> dict[str, Any]:
-        lr = tuned(setting, out, budget)
+        tuned = min(setting.plan["softmax"], key=lambda b: abs(b - budget))
+        runs = tuning_runs(setting, out, tuned)
+        lr = best_of(runs)
         if name == "softmax" and seed == 0:
-            return {"lr": lr, **json.loads(tuning_file(setting, out, budget, lr).read_text())}
+            return {"lr": lr, **runs[lr]}
         return {"lr": lr, **bench.run(METHODS[name], lr, budget, seed, share)}
 
     for seed in range(setting.n_seeds):
@@ -80,11 +96,27 @@ def run(setting: Setting, out: Path, budgets: list[float], methods: list[str]) -
                 once(path, lambda n=name, b=budget, s=seed: train(n, b, s))
 
 
+def choose(setting: Setting, out: Path, budget: float) -> None:
+    """Train forms of the preset with a seed that is not used again, and print what they reach on dev."""
+    bench = Bench(setting)
+    share = cost_of(setting, out, bench)
+    lr = best_of(tuning_runs(setting, out, budget))
+    rows = []
+    for name, method in {"softmax": METHODS["softmax"], **FORMS}.items():
+        method = METHODS["fast"] | method if name in FORMS else method
+        path = out / setting.name / f"choose_{name}_{budget:g}.json"
+        once(path, lambda m=method: bench.run(m, lr, budget, CHOOSING_SEED, share), wait=True)
+        result = json.loads(path.read_text())
+        figures = [number(100 * result["dev"]["metric"]), number(result["dev"]["nll"], 3)]
+        rows.append([name, *figures, number(result["epochs"], 0)])
+    Table(f"{setting.name}, budget {budget:g}", ["form", "dev %", "NLL", "epochs"], rows).print()
+
+
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("tune", "run", "show"), nargs="?")
+    parser.add_argument("what", choices=("tune", "choose", "run", "show", "overhead"), nargs="?")
     parser.add_argument("--quick", action="store_true", help="ten minutes")
     parser.add_argument("--tasks", nargs="*", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--budgets", nargs="*", type=float, default=list(BUDGETS))
@@ -93,21 +125,36 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--results", type=Path, help="folder of tables, JSON and charts")
     options = parser.parse_args(argv)
     if options.what is None and not options.quick:
-        parser.error("say tune, run or show, or --quick")
+        parser.error("say tune, choose, run or show, or --quick")
     torch.set_num_threads(1)
     settings = [QUICK] if options.quick else [SETTINGS[name] for name in options.tasks]
     if options.quick:
         options.out, options.budgets = options.out / "quick", [2.0, 4.0]
+    tasks: dict[str, Runs] = {}
     for setting in settings:
-        (options.out / setting.name).mkdir(parents=True, exist_ok=True)
+        folder = options.out / setting.name
+        folder.mkdir(parents=True, exist_ok=True)
+        made_with = dataclasses.asdict(setting)
+        if not options.quick and (n := restore(COMMITTED, setting.name, folder, made_with)):
+            print(f"{setting.name}: {n} finished runs taken from {COMMITTED.relative_to(ROOT)}")
         if options.what in (None, "tune"):
             tune(setting, options.out, options.budgets)
+        if options.what == "choose":
+            for budget in options.budgets:
+                choose(setting, options.out, budget)
+        if options.what == "overhead":
+            print(
+                setting.name,
+                {speed: f"{time:.3f}" for speed, time in Bench(setting).measure_overhead().items()},
+            )
         if options.what in (None, "run"):
             run(setting, options.out, options.budgets, options.methods)
         if options.what in (None, "show"):
             about: dict[str, Any] = {**provenance(__file__, argv, 1), "seed": list(range(setting.n_seeds))}
-            about |= {"settings": dataclasses.asdict(setting), "forward_share": cost_of(setting, options.out)}
-            show(options.out / setting.name, setting.name, options.budgets, about, options.results)
+            about |= {"settings": made_with, "forward_share": cost_of(setting, options.out)}
+            tasks[setting.name] = show(folder, setting.name, options.budgets, about, options.results)
+    if tasks:
+        show_all(tasks, options.results)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ from sparring.lab.models.settings import ModelOptions
 from sparring.lab.runs.evaluate import Evaluator
 from sparring.lab.runs.plan import cut
 from sparring.lab.task import Where
+from sparring.training import Scorecard
 from sparring.training.loop import Loop
 from sparring.training.optimizers import adamw
 
-BUDGETS = (1.0, 2.0, 4.0, 8.0)
+BUDGETS = (1.0, 2.0, 3.6, 4.0, 8.0)  # in epochs of softmax; 3.6 is 0.45 of 8
 # Loss and settings of the loop, by method. "softmax" at a smaller budget is the control "fewer epochs".
 # "fast, as long" has as many epochs as softmax, and so a smaller cost.
 METHODS: dict[str, dict[str, Any]] = {
@@ -31,11 +32,23 @@ METHODS: dict[str, dict[str, Any]] = {
     "fast, as long": {"loss": "as-softmax", "speed": "fast", "as_long": True},
     **{name: {"loss": "softmax", "speed": "off", "rival": name} for name in RIVALS},
 }
+# Forms of the preset among which dev decided: see `frontier.py choose`.
+FORMS: dict[str, dict[str, Any]] = {
+    "δ 0.3": {"delta": 0.3},
+    "δ 0.6": {"delta": 0.6},
+    "δ 0.9": {"delta": 0.9},
+    "δ 0.97": {"delta": 0.97},
+    "δ 0.9, rest 4": {"delta": 0.9, "rest": 4},
+    "δ 0.9, no rest": {"delta": 0.9, "rest": 0},
+    "δ 0.9, settle 0.3": {"delta": 0.9, "settle": 0.3},
+    "δ 0.9, no settling": {"delta": 0.9, "settle": 0.0},
+    "δ 0.9, concede 0.5": {"delta": 0.9, "concede": 0.5},
+}
 Plan = dict[str, tuple[float, ...]]  # the budgets of each method
 RIVALS_AT_4: Plan = dict.fromkeys(RIVALS, (4.0,))
 WHOLE: Plan = {
-    "softmax": BUDGETS,
-    "fast": (2.0, 4.0, 8.0),
+    "softmax": (1.0, 2.0, 4.0, 8.0),
+    "fast": (2.0, 3.6, 4.0, 8.0),
     "fast, as long": (8.0,),
     "skip": (4.0,),
     **RIVALS_AT_4,
@@ -50,7 +63,7 @@ class Setting:
 
     task: str
     model: str
-    lrs: tuple[float, ...]  # softmax chooses among them on dev, for each budget
+    lr: float  # where the search for softmax's learning rate begins
     options: dict[str, Any] = field(default_factory=dict)  # of the model
     n_train: int | None = None
     n_dev: int | None = 1000
@@ -65,20 +78,19 @@ class Setting:
         return self.task if self.model != "convnext" else f"{self.task}-scratch"
 
 
-LRS = (5e-4, 1e-3, 2e-3)
 LAYER = {"freeze_embeddings": True, "layers": 1}
 POOLED = {**LAYER, "pooling": "mean"}
 SETTINGS = {
     setting.name: setting
     for setting in (
-        Setting("clinc_oos", "minilm", LRS, POOLED, n_train=6000, n_seeds=5, plan=WHOLE),
-        Setting("languages", "tiny", (2e-3, 4e-3, 8e-3), n_train=6000, n_seeds=5, plan=WHOLE),
-        Setting("conll2003", "minilm", LRS, LAYER, n_train=3000, n_test=1500),
-        Setting("fsdd", "ast", LRS),
-        Setting("sst5", "minilm", (2e-4, 5e-4, 1e-3), POOLED, n_train=3000, max_length=32),
-        Setting("reuters21578", "minilm", LRS, POOLED, n_train=2000, n_test=1500, max_length=48),
-        Setting("cifar100", "efficientnet-lite0", LRS, n_train=1500, plan=FEW),
-        Setting("cifar100", "convnext", (1e-3, 2e-3, 4e-3), n_train=3000, plan=FEW),
+        Setting("clinc_oos", "minilm", 2e-3, POOLED, n_train=6000, n_seeds=5, plan=WHOLE),
+        Setting("languages", "tiny", 8e-3, n_train=6000, n_seeds=5, plan=WHOLE),
+        Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500),
+        Setting("fsdd", "ast", 1e-3),
+        Setting("sst5", "minilm", 5e-4, POOLED, n_train=3000, max_length=32),
+        Setting("reuters21578", "minilm", 2e-3, POOLED, n_train=2000, n_test=1500, max_length=48),
+        Setting("cifar100", "efficientnet-lite0", 1e-3, n_train=1500, plan=FEW),
+        Setting("cifar100", "convnext", 2e-3, n_train=3000, plan=FEW),
     )
 }
 
@@ -122,7 +134,9 @@ class Bench:
         losses = {key: settings.pop(key) for key in ("delta", "concede") if key in settings}
         loss: Any = self.kind.loss_name(settings.pop("loss"))
         net = self.build(seed).net
-        card = RIVALS[rival](len(self.train), seed) if rival else None
+        card: Scorecard | None = RIVALS[rival](len(self.train), seed) if rival else None
+        if (rest := settings.pop("rest", None)) is not None:
+            card = Scorecard(len(self.train), max_rest=rest, narrow=rest, watch=True)
         loop = Loop(
             net,
             make_loss(loss, **losses) if losses else loss,
@@ -134,7 +148,7 @@ class Bench:
             **self.loading(self.train),
             **settings,
         )
-        if card is not None:
+        if isinstance(card, RivalCard):
             follow(loop, card)
         record = loop.run()
         names = ("n_forward", "n_backward", "n_updates", "seconds", "cpu_seconds")
@@ -166,35 +180,33 @@ class Bench:
         """
         features = self.train[:n_samples]
         net = self.build(0).net
-        lr = self.setting.lrs[-1]
-        Loop(
-            net,
-            self.kind.loss_name("softmax"),
-            features,
-            speed="off",
-            epochs=12,
-            optimizer=adamw(net, lr),
-            **self.loading(features),
-        ).run()
+        name, optimizer = self.kind.loss_name("softmax"), adamw(net, self.setting.lr)
+        Loop(net, name, features, speed="off", epochs=12, optimizer=optimizer, **self.loading(features)).run()
         shares = []
         for _ in range(n_turns):
-            seconds, n_backward = {}, {}
-            for speed in ("off", "skip"):
-                loss = make_loss(self.kind.loss_name("as-softmax"), delta=0.05)
-                loop = Loop(
-                    net,
-                    loss,
-                    features,
-                    speed=speed,
-                    epochs=1,
-                    optimizer=adamw(net, 0.0),
-                    **self.loading(features),
-                )
-                totals = loop.run().totals
-                seconds[speed], n_backward[speed] = totals["cpu_seconds"], totals["n_backward"]
-            left = n_backward["skip"] / n_backward["off"]
-            shares.append((seconds["skip"] / seconds["off"] - left) / max(1 - left, 0.1))
+            full, skipped = (self.epoch(net, features, speed, delta=0.05) for speed in ("off", "skip"))
+            left = skipped["n_backward"] / full["n_backward"]
+            shares.append((skipped["cpu_seconds"] / full["cpu_seconds"] - left) / max(1 - left, 0.1))
         return round(min(max(statistics.median(shares), 0.05), 1.0), 3)
+
+    def measure_overhead(self, n_samples: int = 512, n_turns: int = 7) -> dict[str, float]:
+        """The processor time of an epoch over that with ``speed="off"``, where nothing is won; in turns."""
+        features = self.train[:n_samples]
+        net = self.build(0).net
+        seconds: dict[str, list[float]] = {speed: [] for speed in ("off", "skip", "fast")}
+        for _ in range(n_turns):
+            for speed in seconds:
+                seconds[speed].append(self.epoch(net, features, speed, delta=0.9)["cpu_seconds"])
+        return {
+            speed: statistics.median(a / b for a, b in zip(times, seconds["off"], strict=True))
+            for speed, times in seconds.items()
+        }
+
+    def epoch(self, net: nn.Module, features: list[Any], speed: str, *, delta: float) -> dict[str, Any]:
+        """The totals of an epoch that changes nothing: its learning rate is 0."""
+        loss = make_loss(self.kind.loss_name("as-softmax"), delta=delta)
+        settings = {"speed": speed, "settle": 0.0, "epochs": 1, **self.loading(features)}
+        return Loop(net, loss, features, optimizer=adamw(net, 0.0), **settings).run().totals
 
     def measure(self, net: nn.Module, split: str) -> dict[str, float]:
         """Quality and calibration of a network. Multi-label rows have no calibration of a class."""

@@ -60,8 +60,8 @@ def write(report: dict[str, Any], path: Path) -> None:
     write_text(path, json.dumps(report, indent=1) + "\n")
 
 
-def once(path: Path, compute: Callable[[], dict[str, Any]]) -> None:
-    """Compute a result and write it, unless it is there or another process computes it.
+def once(path: Path, compute: Callable[[], dict[str, Any]], *, wait: bool = False) -> None:
+    """Compute a result and write it, unless it is there or another process computes it (``wait`` for that).
 
     The operating system frees the lock of a process that is killed, so its work is done again.
     """
@@ -69,7 +69,7 @@ def once(path: Path, compute: Callable[[], dict[str, Any]]) -> None:
         return
     with path.with_suffix(".claim").open("a") as claim:
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(claim, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
         if not path.exists():

@@ -30,37 +30,38 @@ from sparring import ASSoftmaxLoss, SoftmaxLoss
 from sparring.training import Scorecard
 from sparring.training.loop import Loop
 
-TASKS = ("clinc_oos", "sst5", "cifar100")
-BUDGETS = (2.0, 4.0, 8.0)
-LRS = (5e-4, 1e-3, 2e-3, 4e-3)
-N_SEEDS, TUNING_SEED = 5, 100
+TASKS = ("clinc_oos", "cifar100", "sst5")
+BUDGETS = (1.0, 2.0, 4.0)
+LRS = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
+N_SEEDS, TUNING_SEED = 3, 100
 BATCH, HIDDEN, FORWARD_SHARE = 64, 256, 0.4
 WON = {"max_rest": 2, "narrow": 2}  # any win earns the whole rest
+SETTLE = {"settle": 0.15}
 RULES: dict[str, dict[str, Any]] = {
     "softmax": {},
     "δ 0.3, no rest": {"delta": 0.3},
-    "δ 0.3, no rest, settle": {"delta": 0.3, "settle": 0.15},
-    "δ 0.6, no rest, settle": {"delta": 0.6, "settle": 0.15},
-    "δ 0.6, rest 2": {"delta": 0.6, "card": WON},
-    "δ 0.6, rest 2, settle 0.1": {"delta": 0.6, "card": WON, "settle": 0.1},
-    "δ 0.6, rest 2, settle": {"delta": 0.6, "card": WON, "settle": 0.15},
-    "δ 0.6, rest 2, settle 0.3": {"delta": 0.6, "card": WON, "settle": 0.3},
-    "δ 0.3, rest 2, settle": {"delta": 0.3, "card": WON, "settle": 0.15},
-    "δ 0.9, rest 2, settle": {"delta": 0.9, "card": WON, "settle": 0.15},
-    "δ 0.6, rest 1, settle": {"delta": 0.6, "card": {"max_rest": 1, "narrow": 1}, "settle": 0.15},
-    "δ 0.6, rest 4, settle": {"delta": 0.6, "card": {"max_rest": 4, "narrow": 4}, "settle": 0.15},
-    "δ 0.6, rest grows to 4, settle": {
-        "delta": 0.6,
-        "card": {"max_rest": 4, "narrow": 1, "spare": 0.1},
-        "settle": 0.15,
+    "δ 0.3, no rest, settle": {"delta": 0.3, **SETTLE},
+    "δ 0.9, no rest, settle": {"delta": 0.9, **SETTLE},
+    "δ 0.3, rest 2, settle": {"delta": 0.3, "card": WON, **SETTLE},
+    "δ 0.6, rest 2, settle": {"delta": 0.6, "card": WON, **SETTLE},
+    "δ 0.9, rest 2, settle": {"delta": 0.9, "card": WON, **SETTLE},
+    "δ 0.97, rest 2, settle": {"delta": 0.97, "card": WON, **SETTLE},
+    "δ 0.9, rest 2, settle 0.3": {"delta": 0.9, "card": WON, "settle": 0.3},
+    "δ 0.9, rest 2": {"delta": 0.9, "card": WON},
+    "δ 0.9, rest 1, settle": {"delta": 0.9, "card": {"max_rest": 1, "narrow": 1}, **SETTLE},
+    "δ 0.9, rest 4, settle": {"delta": 0.9, "card": {"max_rest": 4, "narrow": 4}, **SETTLE},
+    "δ 0.9, rest grows to 4, settle": {
+        "delta": 0.9,
+        "card": {"max_rest": 4, "narrow": 1, "spare": 0.05},
+        **SETTLE,
     },
-    "δ 0.6, rest after two wins, settle": {
-        "delta": 0.6,
+    "δ 0.9, rest after two wins, settle": {
+        "delta": 0.9,
         "card": {"max_rest": 2, "earn": 2, "spare": 0.0},
-        "settle": 0.15,
+        **SETTLE,
     },
-    "δ 0.6, rest 2, concede, settle": {"delta": 0.6, "card": WON, "concede": 0.5, "settle": 0.15},
-    "δ 0.6, rest 2, checks, settle": {"delta": 0.6, "card": {**WON, "check": True}, "settle": 0.15},
+    "δ 0.9, rest 2, concede, settle": {"delta": 0.9, "card": WON, "concede": 0.5, **SETTLE},
+    "δ 0.9, rest 2, checks, settle": {"delta": 0.9, "card": {**WON, "check": True}, **SETTLE},
     **{name: {"rival": name} for name in RIVALS},
 }
 

@@ -111,7 +111,7 @@ def test_the_benchmark_ends_with_table_json_and_chart(
     frontier, tasks = module("frontier"), module("frontier_tasks")
     plan = dict.fromkeys(("softmax", "fast", "KAKURENBO"), (1.0, 2.0)) | {"fast, as long": (2.0,)}
     small = tasks.Setting(
-        "digits", "tiny", (3e-3, 1e-2), n_train=96, n_dev=30, n_test=40, batch_size=16, n_seeds=2, plan=plan
+        "digits", "tiny", 1e-2, n_train=96, n_dev=30, n_test=40, batch_size=16, n_seeds=2, plan=plan
     )
     monkeypatch.setitem(tasks.SETTINGS, "digits", small)
     common = ["--tasks", "digits", "--budgets", "1", "2", "--out", str(tmp_path / "runs")]
