@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-from frontier_tasks import METHODS
+from frontier_tasks import FORMS, METHODS
 from labels_report import difference, spread
 from report import write
 from rivals import RIVALS
@@ -28,12 +28,12 @@ POWER = 0.8
 Runs = dict[tuple[str, float], dict[int, dict[str, Any]]]
 
 
-def read(folder: Path, budgets: Sequence[float], methods: Sequence[str]) -> Runs:
+def read(folder: Path, budgets: Sequence[float], methods: Sequence[str], what: str = "run") -> Runs:
     """The finished runs, by method and budget, then by seed."""
     runs: Runs = {}
     for name in methods:
         for budget in budgets:
-            paths = folder.glob(f"run_{name}_{budget:g}_*.json")
+            paths = folder.glob(f"{what}_{name}_{budget:g}_*.json")
             by_seed = {int(path.stem.rsplit("_", 1)[1]): json.loads(path.read_text()) for path in paths}
             if by_seed:
                 runs[name, budget] = dict(sorted(by_seed.items()))
@@ -86,6 +86,26 @@ def table_of(task: str, runs: Runs, budgets: Sequence[float]) -> Table:
                 ]
             )
     return Table(f"{task}: equal budgets, in epochs of softmax", COLUMNS, rows)
+
+
+def forms_of(task: str, runs: Runs) -> Table:
+    """The forms of the preset that were compared on dev."""
+    rows = []
+    for (name, budget), group in runs.items():
+        base, dev = runs.get((BASE, budget), {}), values(group, "dev", "metric")
+        rows.append(
+            [
+                name,
+                number(len(group), 0),
+                spread(list(dev.values())),
+                MISSING if name == BASE else difference(dev, values(base, "dev", "metric")),
+                spread(list(values(group, "dev", "ece").values()), 1),
+                spread(list(values(group, "dev", "nll").values()), 3, 1),
+                number(ratio(group, base)),
+            ]
+        )
+    columns = ("form", "seeds", "dev %", "against softmax", "ECE %", "NLL", "processor time")
+    return Table(f"{task}: forms of the preset, trained as many epochs as softmax", columns, rows)
 
 
 def smallest_visible(cell: Cell) -> Cell:
@@ -151,7 +171,10 @@ def trained_as_long(tasks: Mapping[str, Runs]) -> Table:
 
 
 def against_rivals(tasks: Mapping[str, Runs], budget: float) -> Table:
-    """The preset against every rival at one budget: mean difference in points, and p."""
+    """The preset against every rival at one budget: mean difference in points, and p.
+
+    Softmax with the same budget is the rival with fewer epochs.
+    """
     rivals = [BASE, *RIVALS]
     rows = []
     for task, runs in tasks.items():
@@ -221,19 +244,22 @@ def show(
     if not runs:
         print(f"{task}: no finished run in {folder}")
         return runs
-    table = table_of(task, runs, budgets)
-    table.print()
+    tables = [table_of(task, runs, budgets)]
+    if forms := read(folder, budgets, (BASE, *FORMS), "choose"):
+        tables.append(forms_of(task, forms))
+    for table in tables:
+        table.print()
     if results is not None:
         kept = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*_*.json"))}
-        write({**about, "runs": kept, "table": table.json()}, results / f"{task}.json")
-        write_text(results / f"{task}.md", table.markdown())
+        write({**about, "runs": kept, "table": tables[0].json()}, results / f"{task}.json")
+        write_text(results / f"{task}.md", "\n".join(table.markdown() for table in tables))
         chart(task, runs, results / f"{task}.svg")
     return runs
 
 
 def show_all(tasks: Mapping[str, Runs], results: Path | None) -> None:
     """Print what all tasks come to, and write it to ``results``, if that is given."""
-    tables = [trained_as_long(tasks), against_rivals(tasks, 4.0)]
+    tables = [trained_as_long(tasks), against_rivals(tasks, 2.0), against_rivals(tasks, 4.0)]
     for table in tables:
         table.print()
     if results is not None:

@@ -190,7 +190,7 @@ def test_everything_on_ends_where_it_should(tmp_path: Path) -> None:
     assert {"delta", "accumulation", "samples_forward", "samples_backward"} <= logs[0].keys()
     assert max(entry["accumulation"] for entry in logs) == 3
     assert logs[-1]["samples_backward"] < logs[-1]["samples_forward"] < 520
-    assert 0 < logs[-4]["won_share"] <= 1
+    assert any(entry["won_share"] > 0 for entry in logs if entry["delta"] < 1)  # before it settles
     assert (logs[-1]["won_share"], logs[-1]["delta"]) == (0, 1)  # it settles
 
 

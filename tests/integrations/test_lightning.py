@@ -145,9 +145,8 @@ def test_a_window_is_the_mean_of_its_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rests", [False, True])
 def test_everything_on(tmp_path: Path, rests: bool) -> None:
-    module = Ours(
-        rests=rests, delta=0.1, speed="all" if rests else "skip", accumulation=3, lam=1.0, max_grad_norm=1.0
-    )
+    speed: dict[str, Any] = {"speed": "all", "settle": 0.1} if rests else {"speed": "skip"}
+    module = Ours(rests=rests, delta=0.1, accumulation=3, lam=1.0, max_grad_norm=1.0, **speed)
     trainer = fit(module, tmp_path, epochs=10)
     assert trainer.lr_scheduler_configs[0].scheduler.get_last_lr()[0] == pytest.approx(0, abs=1e-9)
     assert trainer.fit_loop.epoch_loop.total_batch_idx + 1 == 10 * 6

@@ -67,7 +67,7 @@ def test_skip_has_the_weights_of_off_and_fast_saves_forwards_too() -> None:
     assert gap(off, skip) < 1e-4
     assert full.totals["n_backward"] == full.totals["n_forward"] == skipped.totals["n_forward"] == 8 * N
     assert rested.totals["n_forward"] < 0.9 * 8 * N
-    assert rested.totals["n_backward"] < 0.5 * 8 * N
+    assert rested.totals["n_backward"] < 0.6 * 8 * N
     assert rested.epochs[-1]["lr"] == 0.0
 
 
@@ -80,7 +80,7 @@ def test_a_loss_by_name_has_the_delta_of_the_preset_and_a_loss_keeps_its_own() -
 def test_it_says_what_it_does() -> None:
     assert resolve(speed="fast").note == (
         "speed fast: as-softmax, δ 0.6, no backward pass for won samples; once 5% are won, won samples rest"
-        " up to 2 epochs; the last 15% are plain softmax for every sample"
+        " up to 2 epochs; the last 25% are plain softmax for every sample"
     )
     assert "softmax wins no sample" in resolve("softmax", speed="fast").note
     norm = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))

@@ -197,9 +197,9 @@ def test_resumed_with_more_epochs_samples_rest_until_the_new_end(tmp_path: Path)
     longer = loop(epochs=20, speed="fast", folder=tmp_path, resume="anyway")
     with pytest.warns(ResumeWarning):
         record = longer.run()
-    assert longer.sampler.scorecard.awake_from == 17
-    assert any(epoch["rest"] for epoch in record.epochs[5:17])
-    assert not any(epoch["rest"] for epoch in record.epochs[17:])
+    assert longer.sampler.scorecard.awake_from == 15
+    assert any(epoch["rest"] for epoch in record.epochs[5:15])
+    assert not any(epoch["rest"] for epoch in record.epochs[15:])
 
 
 def test_a_warm_up_around_a_schedule_that_settles() -> None:

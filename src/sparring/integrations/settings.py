@@ -41,7 +41,7 @@ class Settings:
     concede: float | None = _setting(None, "κ: give up samples whose strongest rival is ahead by more than κ")
     concede_warmup: float = _setting(CONCEDE_WARMUP, "share of the training in which nothing is conceded")
     speed: str = _setting("skip", "off, skip (exact) or fast (won samples rest, and training settles)")
-    settle: float | None = _setting(None, "share of plain softmax for every sample at the end (fast: 0.15)")
+    settle: float | None = _setting(None, "share of plain softmax for every sample at the end (fast: 0.25)")
     skip: str | None = _setting(None, "off, micro, rows, two-pass or auto; overrides speed")
     rest: bool | None = _setting(None, "whether won samples rest; overrides speed")
     accumulation: int | None = _setting(None, "AS-Speed: most batches of one optimizer step")

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 DEFAULT_DELTA = 0.3  # what the paper suggests for most tasks
-SETTLE_SHARE = 0.15  # share of training that settles: plain softmax at its end
+SETTLE_SHARE = 0.25  # share of training that settles: plain softmax at its end
 LOWEST_DELTA = 0.05  # the smallest δ that an adaptive schedule reaches by default
 
 

@@ -92,7 +92,7 @@ def resolve_speed(
 
     >>> parts = resolve_speed(nn.Linear(4, 2), 100, loss="as-softmax", speed="fast", max_rest=1)
     >>> parts.skip, parts.scorecard.max_rest, parts.loss.delta, parts.settle
-    ('rows', 1, 0.6, 0.15)
+    ('rows', 1, 0.6, 0.25)
     """
     preset = find_speed(speed)
     loss = check_loss(loss, preset.delta)

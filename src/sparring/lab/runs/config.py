@@ -117,7 +117,7 @@ class Config:
         "off; skip: no backward pass for won samples; fast: they also rest, and training settles",
         choices=tuple(SPEEDS),
     )
-    settle: float | None = _training(None, "last share with plain softmax (fast: 0.15)", low=0, high=1)
+    settle: float | None = _training(None, "last share with plain softmax (fast: 0.25)", low=0, high=1)
     skip: str | None = _training(
         None, "how the backward pass is skipped (default: rows); auto measures the fastest way", choices=MODES
     )
