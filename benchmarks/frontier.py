@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from frontier_report import AS_LONG, BASE, Runs, restore, show, show_all
-from frontier_tasks import BUDGETS, FORMS, METHODS, SETTINGS, SHORT, Bench, Setting
+from frontier_tasks import BUDGETS, FORMS, METHODS, SETTINGS, WHOLE, Bench, Setting
 from report import ROOT, once, provenance
 
 from sparring.files import write_text
@@ -33,7 +33,7 @@ from sparring.files import write_text
 CHOOSING_SEEDS = (100, 101, 102)
 COMMITTED = ROOT / "docs" / "results" / "frontier"
 QUICK = dataclasses.replace(
-    SETTINGS["clinc_oos"], n_train=2000, n_dev=500, n_test=1000, n_seeds=1, plan=SHORT
+    SETTINGS["clinc_oos"], n_train=2000, n_dev=500, n_test=1000, n_seeds=1, plan=WHOLE
 )
 
 

@@ -35,33 +35,27 @@ BUDGETS = (1.0, 2.0, 4.0)
 LRS = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
 N_SEEDS, TUNING_SEED = 3, 100
 BATCH, HIDDEN, FORWARD_SHARE = 64, 256, 0.4
-WON = {"max_rest": 2, "narrow": 2}  # any win earns the whole rest
-SETTLE = {"settle": 0.15}
+PRESET: dict[str, Any] = {"delta": 0.6, "card": {"max_rest": 2, "narrow": 2}, "settle": 0.25}  # any win rests
 RULES: dict[str, dict[str, Any]] = {
     "softmax": {},
-    "δ 0.3, no rest": {"delta": 0.3},
-    "δ 0.3, no rest, settle": {"delta": 0.3, **SETTLE},
-    "δ 0.9, no rest, settle": {"delta": 0.9, **SETTLE},
-    "δ 0.3, rest 2, settle": {"delta": 0.3, "card": WON, **SETTLE},
-    "δ 0.6, rest 2, settle": {"delta": 0.6, "card": WON, **SETTLE},
-    "δ 0.9, rest 2, settle": {"delta": 0.9, "card": WON, **SETTLE},
-    "δ 0.97, rest 2, settle": {"delta": 0.97, "card": WON, **SETTLE},
-    "δ 0.9, rest 2, settle 0.3": {"delta": 0.9, "card": WON, "settle": 0.3},
-    "δ 0.9, rest 2": {"delta": 0.9, "card": WON},
-    "δ 0.9, rest 1, settle": {"delta": 0.9, "card": {"max_rest": 1, "narrow": 1}, **SETTLE},
-    "δ 0.9, rest 4, settle": {"delta": 0.9, "card": {"max_rest": 4, "narrow": 4}, **SETTLE},
-    "δ 0.9, rest grows to 4, settle": {
-        "delta": 0.9,
-        "card": {"max_rest": 4, "narrow": 1, "spare": 0.05},
-        **SETTLE,
-    },
-    "δ 0.9, rest after two wins, settle": {
-        "delta": 0.9,
-        "card": {"max_rest": 2, "earn": 2, "spare": 0.0},
-        **SETTLE,
-    },
-    "δ 0.9, rest 2, concede, settle": {"delta": 0.9, "card": WON, "concede": 0.5, **SETTLE},
-    "δ 0.9, rest 2, checks, settle": {"delta": 0.9, "card": {**WON, "check": True}, **SETTLE},
+    "δ 0.6, rest 2, settle 0.25": PRESET,
+    "δ 0.3": {**PRESET, "delta": 0.3},
+    "δ 0.9": {**PRESET, "delta": 0.9},
+    "δ 0.97": {**PRESET, "delta": 0.97},
+    "no rest": {**PRESET, "card": None},
+    "rest 1": {**PRESET, "card": {"max_rest": 1, "narrow": 1}},
+    "rest 4": {**PRESET, "card": {"max_rest": 4, "narrow": 4}},
+    "rest grows to 4": {**PRESET, "card": {"max_rest": 4, "narrow": 1, "spare": 0.05}},
+    "rest after two wins": {**PRESET, "card": {"max_rest": 2, "earn": 2, "spare": 0.0}},
+    "rest after a clear win": {**PRESET, "card": {"max_rest": 2, "spare": 0.3}},
+    "watched": {**PRESET, "card": {**PRESET["card"], "watch": True}},
+    "checks": {**PRESET, "card": {**PRESET["card"], "check": True}},
+    "no settling": {**PRESET, "settle": 0.0},
+    "settle 0.1": {**PRESET, "settle": 0.1},
+    "settle 0.4": {**PRESET, "settle": 0.4},
+    "concede 0.5": {**PRESET, "concede": 0.5},
+    "no rest, no settling": {"delta": 0.6},
+    "no rest, no settling, δ 0.3": {"delta": 0.3},
     **{name: {"rival": name} for name in RIVALS},
 }
 
@@ -92,7 +86,7 @@ class Features:
         delta = rule.get("delta")
         loss = SoftmaxLoss(concede=concede) if delta is None else ASSoftmaxLoss(delta, concede=concede)
         card = RIVALS[rule["rival"]](len(x), seed) if "rival" in rule else None
-        if "card" in rule:
+        if rule.get("card"):
             card = Scorecard(len(x), **rule["card"])
         loop = Loop(
             net,
