@@ -22,7 +22,10 @@ TRANSFORMERS ?= 4.57.6
 demo: $(VENV)/.lab
 	$(BIN)/sparring compare languages --losses softmax,as-softmax --seeds 2 --epochs 6 --jobs $(JOBS) --fresh
 
-test: lint pytest wheel
+# the wheel is made beside the types: it needs one core, and mypy not always two
+test: $(VENV)/.dev
+	$(MAKE) -j 2 lint wheel
+	$(MAKE) pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
