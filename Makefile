@@ -8,11 +8,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Python compiles what is imported when it is first imported, and keeps that; compiling everything here would
 # double the time of the set-up. Where the environment forbids to keep it, each process would compile torch anew.
 unexport PYTHONDONTWRITEBYTECODE
-INSTALL := install -q --no-compile -c constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(BIN)/python tests/install.py -c constraints.txt
 JOBS ?= 2
 
 TRANSFORMERS ?= 4.57.6
@@ -22,7 +22,10 @@ TRANSFORMERS ?= 4.57.6
 demo: $(VENV)/.lab
 	$(BIN)/sparring compare languages --losses softmax,as-softmax --seeds 2 --epochs 6 --jobs $(JOBS) --fresh
 
-test: lint pytest wheel
+# the wheel is made beside the types: it needs one core, and mypy not always two
+test: $(VENV)/.dev
+	$(MAKE) -j 2 lint wheel
+	$(MAKE) pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -37,8 +40,8 @@ integrations: OTHER := build/transformers-$(TRANSFORMERS)
 integrations:
 	mkdir -p build && grep -v -E '^(transformers|datasets)=' constraints.txt > build/constraints.txt
 	$(PYTHON) -m venv $(OTHER)
-	$(OTHER)/bin/python -m pip --disable-pip-version-check install -q -c build/constraints.txt torch
-	$(OTHER)/bin/python -m pip --disable-pip-version-check install -q -c build/constraints.txt -e '.[dev]' transformers==$(TRANSFORMERS)
+	$(OTHER)/bin/python tests/install.py -c build/constraints.txt torch
+	$(OTHER)/bin/python tests/install.py -c build/constraints.txt -e '.[dev]' transformers==$(TRANSFORMERS)
 	$(OTHER)/bin/python -m pytest -n $(JOBS) tests/integrations
 
 # never fails: a machine without root, apt-get or network goes without
@@ -66,15 +69,15 @@ bench: $(VENV)/.dev
 $(VENV)/.torch: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(f"Python 3.10 or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 ..." if sys.version_info < (3, 10) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) $(INSTALL) torch
+	$(INSTALL) torch
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.torch pyproject.toml
-	$(PIP) $(INSTALL) -e '.[lab]'
+	$(INSTALL) -e '.[lab]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
-	$(PIP) $(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
 	@touch $@
 
 clean:

@@ -21,10 +21,10 @@ def main() -> None:
     two = dist.new_group([0, 1])
     n_cases = {4: unsharded.check_all(None, part=0)}
     if dist.get_rank() < 3:  # three ranks and one rank, side by side
-        n_cases[3] = unsharded.check_all(three)
+        n_cases[3] = unsharded.check_all(three, part=1)
         nonfinite.check_all(three)
     else:
-        n_cases[1] = unsharded.check_all(one, part=1)
+        n_cases[1] = unsharded.check_all(one, part=2)
     if dist.get_rank() < 2:
         n_cases[2] = unsharded.check_all(two, part=2)
     dist.barrier()

@@ -21,7 +21,7 @@ from tests.processes import run_ranks
 @pytest.mark.parametrize(
     "line",
     [
-        "unsharded: [(1, 40), (2, 40), (3, 120), (4, 40)]",  # number of ranks, cases
+        "unsharded: [(1, 40), (2, 40), (3, 40), (4, 40)]",  # number of ranks, cases
         "nonfinite: passed",
         "collectives: passed",
         "meshes: passed",

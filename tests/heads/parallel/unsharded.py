@@ -103,9 +103,13 @@ def cases() -> Iterator[tuple[Any, ...]]:
         yield loss, settings, 2, "none", False, "mixed", "replicated"
 
 
-def check_all(group: Any, part: int | None = None) -> int:
-    """All cases on the ranks of a group, or one part of three; returns their number."""
-    numbers = [(n, case) for n, case in enumerate(cases(), 1) if part in (None, n % 3)]
+def check_all(group: Any, part: int) -> int:
+    """One part of three of all cases, on the ranks of a group; returns their number.
+
+    A part has each case of ``cases`` with a third of the losses, and each loss with a third of the cases.
+    """
+    n_of_loss = len(list(cases())) // len(LOSSES)
+    numbers = [(n, case) for n, case in enumerate(cases(), 1) if (n + (n - 1) // n_of_loss) % 3 == part]
     for n, case in numbers:
         check(n, case, group)
     return len(numbers)
