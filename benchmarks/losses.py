@@ -51,7 +51,8 @@ Contestant = Callable[[Tensor, Tensor], Tensor]
 
 def make_batch(n_rows: int, n_classes: int, state: str) -> tuple[Tensor, Tensor]:
     torch.manual_seed(0)
-    logits, target = torch.randn(n_rows, n_classes) * 2, torch.randint(n_classes, (n_rows,))
+    spread = 2.0 if n_classes > 100 else 0.5  # of few opponents none may hold most of their probability
+    logits, target = torch.randn(n_rows, n_classes) * spread, torch.randint(n_classes, (n_rows,))
     if state == "untrained":
         return logits / 20, target
     rows = torch.arange(n_rows)

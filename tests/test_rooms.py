@@ -15,7 +15,7 @@ import sparring
 SOURCE = Path(sparring.__file__).parent
 # Each room may import from those before it, and from itself. A name with a dot is a room of the lab.
 ROOMS = (
-    *("files", "losses", "heads", "functional", "backward", "training", "integrations"),
+    *("files", "losses", "heads", "functional", "backward", "diagnosis", "training", "integrations"),
     *(
         "lab.errors",
         "lab.untrusted",

@@ -6,6 +6,7 @@ from sparring import losses as losses
 from sparring import parallel as parallel
 from sparring import skip as skip
 from sparring import training as training
+from sparring.diagnosis.doctor import doctor as doctor
 from sparring.heads.linear import LinearASSoftmaxLoss as LinearASSoftmaxLoss
 from sparring.heads.linear import LinearLoss as LinearLoss
 from sparring.heads.linear import LinearMultilabelASSoftmaxLoss as LinearMultilabelASSoftmaxLoss

@@ -26,6 +26,7 @@ COMMANDS = {  # each is a module of this package
     "paper": "reproduce a table or figure of the papers, with the published numbers beside it",
     "predict": "label texts, or generate new ones, with the best model of a finished run",
     "suspects": "list the training samples whose labels look wrong, and write a cleaned file",
+    "doctor": "check the kernels on this machine, and measure them",
     "report": "draw the results of runs on one page, which needs no network",
 }
 LAB = "accelerate pycountry pydantic rich scipy seqeval sklearn tokenizers tomli transformers"

@@ -16,6 +16,7 @@ from sparring.heads import chunked
 from sparring.heads.dispatch import HeadInputs, HeadSpec
 from sparring.heads.gradients import HeadGradients, NeedsGrad
 from sparring.losses.base import in_autograd_vmap, in_vmap, valid_targets
+from sparring.losses.checks import is_known_true
 from sparring.losses.rows import RowLosses
 
 N_INPUTS = len(HeadInputs._fields)
@@ -204,7 +205,10 @@ def batched_gradients(upstream: Tensor, inputs: HeadInputs, spec: HeadSpec) -> t
 
 
 def _valid_features(spec: HeadSpec, target: Tensor, features: Tensor) -> Tensor:
-    return torch.where(valid_rows(target, spec.ignore_index)[:, None], features, 0).to(spec.dtype)
+    valid = valid_rows(target, spec.ignore_index)
+    if is_known_true(valid):
+        return features.to(spec.dtype)
+    return torch.where(valid[:, None], features, 0).to(spec.dtype)
 
 
 def _loop_vmap(function: type[torch.autograd.Function]) -> Callable[..., Any]:

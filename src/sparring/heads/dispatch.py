@@ -1,8 +1,5 @@
 """The tensors and the loss of one call of a fused head, and the implementation that runs it."""
 
-import functools
-import importlib.util
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,8 +14,6 @@ from sparring.losses.delta import delta_value
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
-
-IMPLS = ("auto", "torch", "triton")
 
 # Losses that keep opponents above a threshold: the name of their setting, and the rule for its value.
 RULES: dict[RowFunction, tuple[str | None, Callable[..., MarginRule]]] = {
@@ -90,51 +85,6 @@ def product_dtype(x: Tensor) -> torch.dtype:
     if under_autocast(x) and x.dtype != torch.float64:
         return torch.get_autocast_dtype(x.device.type)
     return x.dtype
-
-
-def choose_impl(impl: str, device: torch.device, dtype: torch.dtype, *, has_rule: bool) -> str:
-    """Resolve ``impl`` to "torch" or "triton". "auto" is Triton on a CUDA device where it can run.
-
-    Raises:
-        ValueError: ``impl`` is unknown, or is "triton" where Triton cannot run.
-    """
-    if impl not in IMPLS:
-        raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}")
-    if impl == "torch" or (impl == "auto" and device.type != "cuda"):
-        return "torch"
-    if not has_rule:
-        problem: str | None = "it supports softmax, AS-Softmax and the logit-margin variant only"
-    elif dtype == torch.float64:
-        problem = "its arithmetic is float32, and the input is float64"
-    else:
-        problem = triton_problem(str(device))
-    if problem is None:
-        return "triton"
-    if impl == "triton":
-        raise ValueError(f'impl="triton" cannot run here: {problem}. Use impl="torch" or impl="auto"')
-    return "torch"
-
-
-def triton_problem(device: str) -> str | None:
-    """Why Triton kernels cannot run on a device ("cpu", "cuda:0"); None where they can."""
-    return _triton_problem(device)
-
-
-# The effect of torch.compiler.assume_constant_result, which would import torch's compiler for every user.
-triton_problem._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-@functools.cache
-def _triton_problem(device: str) -> str | None:
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed (pip install triton)"
-    if device == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
-        return None
-    if not device.startswith("cuda"):
-        return f"the input is on {device}, and Triton needs a CUDA device (or TRITON_INTERPRET=1 to debug)"
-    if torch.version.hip is None and (capability := torch.cuda.get_device_capability(device)) < (8, 0):
-        return f"this GPU has compute capability {capability[0]}.{capability[1]}, and the kernels need 8.0"
-    return None
 
 
 def check_bias(bias: bool) -> None:

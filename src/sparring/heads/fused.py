@@ -7,6 +7,8 @@ from sparring.heads.autograd import FusedRows, unfused_rows, valid_rows
 from sparring.heads.dispatch import RULES, HeadInputs, HeadSpec
 from sparring.heads.gradients import NeedsGrad
 from sparring.losses.base import at_least_float32, in_forward_mode
+from sparring.losses.kernels.dense_mean import MAX_SIZE
+from sparring.losses.kernels.margin_softmax_dense import MAX_CLASSES
 from sparring.losses.rows import RowLosses
 
 
@@ -21,7 +23,8 @@ def fused_rows(inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean") -> R
     compiling = torch.compiler.is_compiling()
     is_plain = all(type(tensor) in (Tensor, nn.Parameter) for tensor in tensors)
     traced = not is_plain or features.device.type == "meta" or in_forward_mode()
-    if traced or (compiling and spec.row_function not in RULES) or 0 in features.shape or len(weight) < 2:
+    untraceable = compiling and spec.row_function not in RULES
+    if traced or untraceable or _is_small(features, weight, spec) or 0 in features.shape or len(weight) < 2:
         return unfused_rows(spec, target, features, weight, bias)._replace(weight=row_weights)
     valid = valid_rows(target, spec.ignore_index)
     if reduction == "mean" and spec.dtype.itemsize > 2:  # half precision would lose digits
@@ -38,6 +41,13 @@ def fused_rows(inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean") -> R
         value, active, conceded, *_ = FusedRows.apply(*inputs, spec, needs)
     concedes = spec.settings.get("concede", 1.0) < 1
     return RowLosses(value, valid, active, row_weights, conceded if concedes else None)
+
+
+def _is_small(features: Tensor, weight: Tensor, spec: HeadSpec) -> bool:
+    """Whether storing the logits costs less than chunks would save: few classes on CPU."""
+    n_classes = len(weight)
+    few = n_classes <= MAX_CLASSES and len(features) * n_classes <= MAX_SIZE
+    return few and features.is_cpu and spec.impl == "torch" and spec.chunk_rows is None
 
 
 def _mean_gradient(valid: Tensor, row_weights: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -14,13 +14,11 @@ from torch import Tensor, nn
 
 from sparring.heads.chunked import chunk_sizes
 from sparring.heads.dispatch import (
-    IMPLS,
     RULES,
     HeadInputs,
     HeadSpec,
     check_bias,
     check_class_weight,
-    choose_impl,
     current_settings,
     product_dtype,
     resolve_loss,
@@ -32,6 +30,7 @@ from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction
 from sparring.losses.checks import check_count, check_linear_input
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
 from sparring.losses.diagnostics import LabelMargins, label_margins, margins
+from sparring.losses.kernels.implementation import IMPLS, choose_impl
 from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
 

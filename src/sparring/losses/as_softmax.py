@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
-from sparring.losses.base import ClassLoss, class_last, register, valid_targets
+from sparring.losses.base import MEANS, ClassLoss, class_last, register, valid_targets
 from sparring.losses.checks import check_class_input, check_range
 from sparring.losses.concede import check_concede, concede_value
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
+from sparring.losses.kernels.dense_mean import dense_mean
 from sparring.losses.kernels.margin_softmax import margin_log_softmax, margin_softmax_rows
-from sparring.losses.kernels.rule import logit_rule, probability_rule
+from sparring.losses.kernels.rule import MarginRule, logit_rule, probability_rule
 from sparring.losses.rows import RowLosses
 
 
@@ -30,8 +31,12 @@ def as_softmax_rows(
 
     With `concede`, a row with max_i p_i − p_t > κ is conceded: its loss is 0.
     """
-    rule = probability_rule(delta_value(delta))._replace(concede=concede_value(concede))
-    return margin_softmax_rows(logits, target, rule, ignore_index)
+    return margin_softmax_rows(logits, target, _probability_rule(delta, concede), ignore_index)
+
+
+def _probability_rule(delta: float | DeltaSchedule, concede: float | DeltaSchedule | None) -> MarginRule:
+    rule = probability_rule(delta_value(delta))
+    return rule if concede is None else rule._replace(concede=concede_value(concede))
 
 
 def as_logit_rows(
@@ -42,8 +47,36 @@ def as_logit_rows(
     concede: float | DeltaSchedule | None = None,
 ) -> RowLosses:
     r"""The paper's AS-variant: a margin on logits, o_t − o_i > δ' (Eq. 8), instead of on probabilities."""
-    rule = logit_rule(check_range("margin", margin, 0))._replace(concede=concede_value(concede))
-    return margin_softmax_rows(logits, target, rule, ignore_index)
+    return margin_softmax_rows(logits, target, _logit_rule(margin, concede), ignore_index)
+
+
+def _logit_rule(margin: float, concede: float | DeltaSchedule | None) -> MarginRule:
+    rule = logit_rule(check_range("margin", margin, 0))
+    return rule if concede is None else rule._replace(concede=concede_value(concede))
+
+
+def _as_softmax_mean(
+    logits: Tensor,
+    target: Tensor,
+    delta: float | DeltaSchedule,
+    ignore_index: int,
+    concede: float | DeltaSchedule | None = None,
+) -> Tensor | None:
+    return dense_mean(logits, target, _probability_rule(delta, concede), ignore_index)
+
+
+def _as_logit_mean(
+    logits: Tensor,
+    target: Tensor,
+    margin: float,
+    ignore_index: int,
+    concede: float | DeltaSchedule | None = None,
+) -> Tensor | None:
+    return dense_mean(logits, target, _logit_rule(margin, concede), ignore_index)
+
+
+MEANS[as_softmax_rows] = _as_softmax_mean
+MEANS[as_logit_rows] = _as_logit_mean
 
 
 def as_softmax(

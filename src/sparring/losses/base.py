@@ -23,6 +23,8 @@ from sparring.losses.checks import (
 from sparring.losses.rows import RowLosses, check_reduction
 
 RowFunction = Callable[..., RowLosses]
+# Row functions with a quicker way to the mean loss. It returns None where the rows have to be computed.
+MEANS: dict[RowFunction, Callable[..., Tensor | None]] = {}
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
@@ -98,9 +100,14 @@ def multilabel_rows(
     return row_function(logits, labels, ignore_index=ignore_index, **settings)
 
 
+def loss_dtype(input: Tensor) -> torch.dtype:
+    """The dtype of F.cross_entropy: float32 under autocast, else the input's."""
+    return at_least_float32(input.dtype) if under_autocast(input) else input.dtype
+
+
 def reduce(rows: RowLosses, reduction: str, input: Tensor, shape: torch.Size) -> Tensor:
-    """Reduce to the dtype of F.cross_entropy: float32 under autocast, else the input's."""
-    loss = rows.reduce(reduction).to(at_least_float32(input.dtype) if under_autocast(input) else input.dtype)
+    """Reduce, in the dtype of F.cross_entropy."""
+    loss = rows.reduce(reduction).to(loss_dtype(input))
     return loss.reshape(shape) if reduction == "none" else loss
 
 
@@ -113,6 +120,10 @@ def class_loss(
     reduction: str,
     **settings: Any,
 ) -> Tensor:
+    if weight is None and reduction == "mean" and row_function in MEANS:
+        mean = MEANS[row_function](input, target, ignore_index=ignore_index, **settings)
+        if mean is not None:
+            return mean if mean.dtype == input.dtype else mean.to(loss_dtype(input))
     rows = class_rows(row_function, input, target, weight, ignore_index, **settings)
     return reduce(rows, reduction, input, target.shape)
 
@@ -181,7 +192,10 @@ class ClassLoss(Loss):
         return class_rows(row_function, input, target, self.weight, self.ignore_index, **self.settings())
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return reduce(self.rows(input, target), self.reduction, input, target.shape)
+        if type(self).rows is not ClassLoss.rows:
+            return reduce(self.rows(input, target), self.reduction, input, target.shape)
+        arguments = (input, target, self.weight, self.ignore_index, self.reduction)
+        return class_loss(type(self).row_function, *arguments, **self.settings())
 
 
 class MultilabelLoss(Loss):

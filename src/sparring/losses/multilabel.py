@@ -6,12 +6,14 @@ log(1 + Σ exp x) is computed as the log-sum-exp of x and 0, so that it cannot o
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sparring.losses.base import MultilabelLoss, in_float32, register
 from sparring.losses.checks import check_count, check_positive, is_known_true
 from sparring.losses.concede import check_concede, concede_value
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
+from sparring.losses.kernels.dense_mean import MAX_SIZE
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
 
@@ -151,7 +153,10 @@ def label_probabilities(logits: Tensor, positive: Tensor, negative: Tensor) -> t
 def _log1p_sum_exp(x: Tensor, member: Tensor) -> Tensor:
     """log(1 + Σ exp x) = −log softmax(0, x)_0: cross entropy of a class with logit 0 against the members."""
     with_zero = torch.cat([torch.zeros_like(x[:, :1]), torch.where(member, x, -torch.inf)], dim=1)
-    return softmax_rows(with_zero, torch.zeros_like(x[:, 0], dtype=torch.long)).value
+    zeros = torch.zeros_like(x[:, 0], dtype=torch.long)
+    if with_zero.numel() <= MAX_SIZE:
+        return F.cross_entropy(with_zero, zeros, reduction="none")
+    return softmax_rows(with_zero, zeros).value  # needs less memory
 
 
 def _largest(x: Tensor, member: Tensor, k: int) -> Tensor:

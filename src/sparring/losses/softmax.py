@@ -1,14 +1,16 @@
 """Softmax with cross entropy, and two variations of it: temperature and label smoothing."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
+from sparring.losses.base import MEANS, ClassLoss, in_float32, register, valid_targets
 from sparring.losses.checks import check_positive, check_range
 from sparring.losses.concede import check_concede, concede_value
 from sparring.losses.delta import DeltaSchedule
+from sparring.losses.kernels.dense_mean import dense_mean, is_small
 from sparring.losses.kernels.margin_softmax import margin_softmax_rows
-from sparring.losses.kernels.rule import SOFTMAX_RULE
+from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule
 from sparring.losses.rows import RowLosses
 
 
@@ -25,8 +27,20 @@ def softmax_rows(
     logits (N, C), target (N,) -> N rows. No valid row is ever won, since every opponent stays. With
     `concede`, a row with max_i p_i − p_t > κ is conceded: its loss is 0.
     """
-    rule = SOFTMAX_RULE._replace(concede=concede_value(concede))
-    return margin_softmax_rows(logits, target, rule, ignore_index)
+    return margin_softmax_rows(logits, target, _rule(concede), ignore_index)
+
+
+def _rule(concede: float | DeltaSchedule | None) -> MarginRule:
+    return SOFTMAX_RULE if concede is None else SOFTMAX_RULE._replace(concede=concede_value(concede))
+
+
+def _softmax_mean(
+    logits: Tensor, target: Tensor, ignore_index: int, concede: float | DeltaSchedule | None = None
+) -> Tensor | None:
+    return dense_mean(logits, target, _rule(concede), ignore_index)
+
+
+MEANS[softmax_rows] = _softmax_mean
 
 
 def t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:
@@ -55,6 +69,22 @@ def label_smoothing_rows(
     if epsilon > 0 and n_classes > 1:
         value = value - epsilon / (n_classes - 1) * logp.scatter(1, index, 0).sum(1)
     return RowLosses(torch.where(valid, value, 0), valid, valid & ((n_classes > 1) | value.isnan()))
+
+
+def _label_smoothing_mean(logits: Tensor, target: Tensor, ignore_index: int, epsilon: float) -> Tensor | None:
+    """The mean by torch's label smoothing, which spreads its ε over all n classes."""
+    if not is_small(logits, target, ignore_index) or logits.dtype.itemsize < 4 or target.min().item() < 0:
+        return None
+    spread = check_epsilon(epsilon) * logits.shape[1] / (logits.shape[1] - 1)
+    if spread > 1:
+        return None
+    try:
+        return F.cross_entropy(logits, target, label_smoothing=spread)
+    except IndexError:  # a target that is no class
+        return None
+
+
+MEANS[label_smoothing_rows] = _label_smoothing_mean
 
 
 def check_epsilon(epsilon: float) -> float:

@@ -27,7 +27,9 @@ def sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: in
     top = torch.where(valid[:, None], top, 0)  # NaN in an ignored row must not reach its gradient
     peak = top[:, :1].detach()  # subtracted from both terms, so that large logits lose no digits
     value = ((top - peak).logsumexp(1, keepdim=True) - (logits.gather(1, index) - peak)).squeeze(1)
-    active = valid & ((classes != index).any(1) | value.isnan())
+    active = valid  # of two logits that stay, one is an opponent
+    if k == 1:
+        active = valid & ((classes != index).any(1) | value.isnan())
     return RowLosses(torch.where(active, value, 0), valid, active)
 
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 
 from sparring.losses.base import valid_targets
 from sparring.losses.kernels import margin_softmax, margin_softmax_cpu
-from sparring.losses.kernels.margin_softmax import _equation, _gradient, _MarginSoftmax, margin_softmax_rows
+from sparring.losses.kernels.margin_softmax import _equation, compute_rows, gradient, margin_softmax_rows
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 
 RULES = {
@@ -39,14 +39,14 @@ def mixed(n_rows: int, n_classes: int, dtype: torch.dtype = torch.float32) -> tu
 
 def run(logits: Tensor, target: Tensor, rule: MarginRule, on_cpu: bool) -> tuple[Tensor, Tensor, Tensor]:
     safe, valid = valid_targets(target, -100)
-    value, active, _, grad = _MarginSoftmax.apply(logits, safe, valid, rule, True, on_cpu)
+    value, active, _, grad = compute_rows(logits, safe, valid, rule, True, on_cpu)
     return value, active, grad
 
 
 def equation(logits: Tensor, target: Tensor, rule: MarginRule) -> tuple[Tensor, Tensor, Tensor]:
     safe, valid = valid_targets(target, -100)
     value, active, _, _ = _equation(logits, safe, valid, rule)
-    return value, active, _gradient(logits, safe, active, rule)
+    return value, active, gradient(logits, safe, active, rule)
 
 
 @every_rule
@@ -82,7 +82,7 @@ def test_error_against_float64_is_no_larger_than_the_equations(rule: MarginRule)
     truth, _, truth_grad = equation(logits.double(), target, rule)
     kernel, _, kernel_grad = run(logits, target, rule, True)
     plain, active, _, _ = _equation(logits, safe, valid, rule)
-    plain_grad = _gradient(logits, safe, active, rule)
+    plain_grad = gradient(logits, safe, active, rule)
     hair, size = 5e-7, truth.clamp(min=1)
     assert ((kernel - truth) / size).abs().max() <= ((plain - truth) / size).abs().max() + hair
     assert (kernel_grad - truth_grad).abs().max() <= (plain_grad - truth_grad).abs().max() + hair
@@ -109,7 +109,7 @@ def test_off_cpu_there_is_no_device_sync(rule: MarginRule) -> None:
     # fake tensors have no values: an .item(), a nonzero() or a branch on data would raise
     with FakeTensorMode():
         logits, target = torch.empty(4096, 600), torch.zeros(4096, dtype=torch.long)
-        value, active, _, grad = _MarginSoftmax.apply(logits, target, target >= 0, rule, True, False)
+        value, active, _, grad = compute_rows(logits, target, target >= 0, rule, True, False)
     assert value.shape == active.shape == (4096,)
     assert grad.shape == (4096, 600)
 
@@ -131,7 +131,7 @@ def test_the_cpu_kernel_reads_values(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeTensorMode():
         logits, target = torch.empty(4, 6), torch.zeros(4, dtype=torch.long)
         with pytest.raises(DataDependentOutputException):
-            _MarginSoftmax.apply(logits, target, target >= 0, probability_rule(0.3), True, True)
+            compute_rows(logits, target, target >= 0, probability_rule(0.3), True, True)
 
 
 def test_threads_do_not_share_a_workspace() -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import itertools
 import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from sparring import functional as SF
-from sparring.losses.kernels import margin_softmax, margin_softmax_triton
+from sparring.losses.kernels import implementation, margin_softmax, margin_softmax_triton
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 
 RULES = [probability_rule(0.3), probability_rule(1.0), probability_rule(0.0), logit_rule(2.0), SOFTMAX_RULE]
@@ -74,7 +77,44 @@ def head(reduction: str, delta: float, dtype: torch.dtype) -> None:
         )
 
 
+class Wrong:
+    """A kernel made wrong on purpose: it runs, and then one of its results is changed."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def launch(*args: Any, **flags: Any) -> None:
+            self.kernel[grid](*args, **flags)
+            args[3].add_(0.01)  # log Σ exp of `statistics_kernel`
+
+        return launch
+
+
+class Broken:
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        raise RuntimeError("no such instruction\nin line 3")
+
+
+def self_check() -> None:
+    """Correct kernels pass; wrong and broken ones are found."""
+    assert implementation.kernel_error("cpu", torch.bfloat16) is None
+    assert implementation.triton_problem("cpu", torch.float32) is None
+    kernel = margin_softmax_triton.statistics_kernel
+    for replacement, message in ((Wrong(kernel), "they are off by"), (Broken(), "no such instruction")):
+        implementation._self_check.cache_clear()
+        margin_softmax_triton.statistics_kernel = replacement
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                assert message in implementation.triton_problem("cpu", torch.float32)
+        assert len(caught) == 1
+    margin_softmax_triton.statistics_kernel = kernel
+    implementation._self_check.cache_clear()
+
+
 def interpret() -> None:
+    self_check()
     for rule in RULES:
         for n_classes in (2, 300):
             chunks(n_classes, rule, torch.float32)

@@ -32,15 +32,27 @@ def margin_softmax_rows(
 ) -> RowLosses:
     """Row losses of the softmax over the opponents at or above the threshold. logits (N, C), target (N,)."""
     target, valid = valid_targets(target, ignore_index)
-    traced = torch.compiler.is_compiling() or type(logits) not in (Tensor, nn.Parameter) or in_forward_mode()
-    if traced or logits.numel() == 0 or logits.shape[1] == 1:
+    if not is_eager(logits):
         clean = torch.where(valid[:, None], logits, 0)  # NaN in an ignored row must not reach its gradient
         value, active, conceded, _ = _equation(clean, target, valid, rule)
     else:
+        transformed = torch._C._are_functorch_transforms_active()
+        function = _MarginSoftmaxTransformed if transformed else _MarginSoftmax
         with_grad = torch.is_grad_enabled() and logits.requires_grad
         arguments = (logits, target, valid, rule, with_grad, logits.is_cpu)
-        value, active, conceded, _ = _MarginSoftmax.apply(*arguments)
+        value, active, conceded, *_ = function.apply(*arguments)
     return RowLosses(value, valid, active, conceded=conceded if rule.concedes else None)
+
+
+def is_eager(logits: Tensor) -> bool:
+    """Whether the kernels can run: not traced, not in forward-mode AD, and there is something to compute."""
+    return (
+        type(logits) in (Tensor, nn.Parameter)
+        and not torch.compiler.is_compiling()
+        and not in_forward_mode()
+        and logits.shape[1] > 1
+        and len(logits) > 0
+    )
 
 
 def margin_log_softmax(logits: Tensor, target: Tensor, rule: MarginRule) -> tuple[Tensor, Tensor, Tensor]:
@@ -70,7 +82,7 @@ def _conceded(logp: Tensor, logp_t: Tensor, valid: Tensor, rule: MarginRule) -> 
     return rule.conceded(logp_t, logp.amax(1)) & valid
 
 
-def _gradient(logits: Tensor, target: Tensor, active: Tensor, rule: MarginRule) -> Tensor:
+def gradient(logits: Tensor, target: Tensor, active: Tensor, rule: MarginRule) -> Tensor:
     """∂value/∂logits = q − onehot(target), 0 for rows that are not active. Differentiable."""
     logq = margin_log_softmax(torch.where(active[:, None], logits, 0), target, rule)[0]
     onehot = torch.zeros_like(logq).scatter(1, target[:, None], 1)
@@ -97,52 +109,54 @@ def chunk(
     return value, active, conceded
 
 
+def compute_rows(
+    logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, with_grad: bool, on_cpu: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return value, active and conceded of all rows, chunk by chunk, and their gradients, if `with_grad`."""
+    grad = logits.new_empty(logits.shape if with_grad else 0, dtype=at_least_float32(logits.dtype))
+    size = _rows_per_chunk(*logits.shape, on_cpu=on_cpu)
+    compute = margin_softmax_cpu.chunk if on_cpu else chunk
+    if size >= len(logits):
+        return *compute(logits, target, valid, rule, grad if with_grad else None), grad
+    chunks = zip(*(x.split(size) for x in (logits, target, valid)), strict=True)
+    results = [
+        compute(x, t, v, rule, grad[i * size : (i + 1) * size] if with_grad else None)
+        for i, (x, t, v) in enumerate(chunks)
+    ]
+    value, active, conceded = (torch.cat(part) for part in zip(*results, strict=True))
+    return value, active, conceded, grad
+
+
 class _MarginSoftmax(torch.autograd.Function):
-    """Forward computes values and gradients, chunk by chunk; backward scales the gradients of active rows."""
+    """Forward computes values and gradients; backward scales the gradients of active rows."""
 
     @staticmethod
-    def forward(
-        logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, with_grad: bool, on_cpu: bool
-    ) -> tuple[Tensor, ...]:
-        grad = logits.new_empty(logits.shape if with_grad else 0, dtype=at_least_float32(logits.dtype))
-        size = _rows_per_chunk(*logits.shape, on_cpu=on_cpu)
-        compute = margin_softmax_cpu.chunk if on_cpu else chunk
-        if size >= len(logits):
-            return *compute(logits, target, valid, rule, grad if with_grad else None), grad
-        chunks = zip(*(x.split(size) for x in (logits, target, valid)), strict=True)
-        results = [
-            compute(x, t, v, rule, grad[i * size : (i + 1) * size] if with_grad else None)
-            for i, (x, t, v) in enumerate(chunks)
-        ]
-        return *(torch.cat(part) for part in zip(*results, strict=True)), grad
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        logits, target, valid, ctx.rule, _, ctx.on_cpu = inputs
-        _, active, conceded, grad = output
-        ctx.mark_non_differentiable(active, conceded, grad)
-        ctx.set_materialize_grads(False)  # else autograd fills an unused (N, C) tensor with zeros
-        ctx.save_for_backward(logits, target, valid, active, grad)
-        ctx.grad_consumed = False
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        value, active, conceded, grad = compute_rows(*inputs)
+        ctx.mark_non_differentiable(active, conceded)
+        _save(ctx, inputs, active, grad)
+        return value, active, conceded
 
     @staticmethod
     def backward(ctx: Any, grad_value: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        if grad_value is None:
-            return None, None, None, None, None, None
-        logits, target, valid, active, grad = ctx.saved_tensors
-        scale = torch.where(active, grad_value, 0)[:, None]  # 0 times an upstream NaN would be NaN
-        if torch.is_grad_enabled():  # create_graph: the gradient itself is differentiated
-            grad = _gradient(logits, target, active, ctx.rule) * scale
-            return grad.to(logits.dtype), None, None, None, None, None
-        # recompute: in a second backward through the same graph, or if a vmap hid that gradients are needed
-        if ctx.grad_consumed or grad.shape != logits.shape:
-            grad = _MarginSoftmax.forward(logits, target, valid, ctx.rule, True, ctx.on_cpu)[-1]
-        if in_vmap(grad_value):  # a batch of gradients: the buffer must stay as it is
-            grad = grad * scale
-        else:
-            ctx.grad_consumed = True  # the buffer itself is returned, which saves a second (N, C) tensor
-            grad = grad.data.mul_(scale)
-        return grad.to(logits.dtype), None, None, None, None, None
+        return _input_gradient(ctx, grad_value), None, None, None, None, None
+
+
+class _MarginSoftmaxTransformed(torch.autograd.Function):
+    """`_MarginSoftmax` in the form that torch.func transforms; its calls take longer."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        return compute_rows(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        _save(ctx, inputs, output[1], output[3])
+
+    @staticmethod
+    def backward(ctx: Any, grad_value: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
+        return _input_gradient(ctx, grad_value), None, None, None, None, None
 
     @staticmethod
     def vmap(
@@ -153,16 +167,42 @@ class _MarginSoftmax(torch.autograd.Function):
             (x.expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
             for x, dim in zip(args[:3], in_dims, strict=False)
         ]
-        *rows, grad = _MarginSoftmax.apply(*tensors, *args[3:])
+        *rows, grad = _MarginSoftmaxTransformed.apply(*tensors, *args[3:])
         rows = [x.unflatten(0, (info.batch_size, -1)) for x in rows]
         if not args[4]:  # with_grad
             return (*rows, grad), (0, 0, 0, None)
         return (*rows, grad.unflatten(0, (info.batch_size, -1))), (0, 0, 0, 0)
 
 
+def _save(ctx: Any, inputs: tuple[Any, ...], active: Tensor, grad: Tensor) -> None:
+    logits, target, valid, ctx.rule, _, ctx.on_cpu = inputs
+    ctx.set_materialize_grads(False)  # else autograd fills an unused (N, C) tensor with zeros
+    ctx.save_for_backward(logits, target, valid, active, grad)
+    ctx.grad_consumed = False
+
+
+def _input_gradient(ctx: Any, upstream: Tensor | None) -> Tensor | None:
+    """The gradient of the logits, from one number per row."""
+    if upstream is None:
+        return None
+    logits, target, valid, active, grad = ctx.saved_tensors
+    scale = torch.where(active, upstream, 0)[:, None]  # 0 times an upstream NaN would be NaN
+    if torch.is_grad_enabled():  # create_graph: the gradient itself is differentiated
+        return (gradient(logits, target, active, ctx.rule) * scale).to(logits.dtype)
+    # recompute: in a second backward through the same graph, or if a vmap hid that gradients are needed
+    if ctx.grad_consumed or grad.shape != logits.shape:
+        grad = compute_rows(logits, target, valid, ctx.rule, True, ctx.on_cpu)[-1]
+    if in_vmap(upstream):  # a batch of gradients: the buffer must stay as it is
+        grad = grad * scale
+    else:
+        ctx.grad_consumed = True  # the buffer itself is returned, which saves a second (N, C) tensor
+        grad = grad.data.mul_(scale)
+    return grad.to(logits.dtype)
+
+
 # Function.apply inspects the signature of `forward` at every call, which takes longer than a small batch
 _ANY_ARGUMENTS = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
-_MarginSoftmax.forward.__signature__ = _ANY_ARGUMENTS  # type: ignore[attr-defined]
+_MarginSoftmaxTransformed.forward.__signature__ = _ANY_ARGUMENTS  # type: ignore[attr-defined]
 
 
 def _rows_per_chunk(n_rows: int, n_classes: int, *, on_cpu: bool) -> int:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from sparring.losses.base import at_least_float32
+from sparring.losses.kernels.margin_softmax_dense import dense_rows, is_dense
 from sparring.losses.kernels.rule import MarginRule
 
 _BELOW_ZERO = -1e-45  # the float32 next to 0: torch.threshold keeps values above it, so 0 stays
@@ -67,9 +68,13 @@ def chunk(
     n_rows, n_classes = logits.shape
     dtype = at_least_float32(logits.dtype)
     with_grad = grad is not None
-    logp = workspace.rows("logp", n_rows, n_classes, dtype)
     out = workspace.rows("rows", n_rows, n_classes, dtype) if grad is None else grad
-    result = active_rows(logits, target, valid, rule, logp, out, with_grad=with_grad, touch=with_grad)
+    if is_dense(n_classes, rule, dtype):
+        dense = dense_rows(logits.to(dtype), target, valid, rule, out, with_grad=with_grad)
+        if dense is not None:
+            return dense
+    work = workspace.rows("logp", n_rows, n_classes, dtype)
+    result = active_rows(logits, target, valid, rule, work, out, with_grad=with_grad, touch=with_grad)
     if grad is not None and result.rows is not None:
         grad.zero_().index_add_(0, result.rows, result.grad)  # index_copy_ takes three times as long
     return result.value, result.active, result.conceded

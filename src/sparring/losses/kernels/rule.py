@@ -26,6 +26,7 @@ class MarginRule(NamedTuple):
     """
 
     threshold: Callable[[Tensor], Tensor]  # log p_t -> τ, elementwise
+    floor: Callable[[Tensor], Tensor]  # 1 / p_t -> exp(τ) / p_t, elementwise; anything up to 0 keeps all
     bounds: Callable[[], tuple[float, float]]  # lower and upper bound; torch.compile does not need them
     concede: float = 1.0  # κ: a row is conceded if max p_i − p_t > κ; 1 concedes nothing
 
@@ -40,7 +41,11 @@ class MarginRule(NamedTuple):
 
     def conceded(self, logp_t: Tensor, largest_logp: Tensor) -> Tensor:
         """Whether the most probable class is ahead of the target by more than κ. False for NaN."""
-        return largest_logp.exp() - logp_t.exp() > self.concede + _ulps(logp_t)
+        return self.is_ahead(largest_logp.exp() - logp_t.exp())
+
+    def is_ahead(self, lead: Tensor) -> Tensor:
+        """Whether max p − p_t is more than κ."""
+        return lead > self.concede + _ulps(lead)
 
     def concede_bound(self) -> float:
         """The smallest log p_t of rows that are never conceded: no opponent is more probable than 1 − p_t."""
@@ -49,17 +54,30 @@ class MarginRule(NamedTuple):
 
 def probability_rule(delta: float) -> MarginRule:
     """AS-Softmax: p_t − p_i > δ discards (Eq. 6)."""
-    return MarginRule(partial(_probability_threshold, delta=delta), partial(_probability_bounds, delta))
+    return MarginRule(
+        partial(_probability_threshold, delta=delta),
+        partial(_probability_floor, delta=delta),
+        partial(_probability_bounds, delta),
+    )
 
 
 def logit_rule(margin: float) -> MarginRule:
     """AS-variant: o_t − o_i = log p_t − log p_i > margin discards (Eq. 8)."""
-    return MarginRule(partial(_logit_threshold, margin=margin), partial(_logit_bounds, margin))
+    return MarginRule(
+        partial(_logit_threshold, margin=margin),
+        partial(_logit_floor, margin=margin),
+        partial(_logit_bounds, margin),
+    )
 
 
 def _probability_threshold(logp_t: Tensor, delta: float) -> Tensor:
     # log p_i < log(p_t − δ); nothing is discarded if p_t ≤ δ
     return (logp_t.exp() - (delta + _ulps(logp_t))).clamp(min=0).log()
+
+
+def _probability_floor(inverse: Tensor, delta: float) -> Tensor:
+    # (p_t − δ) / p_t
+    return torch.sub(1, inverse, alpha=delta + _ulps(inverse))
 
 
 def _probability_bounds(delta: float) -> tuple[float, float]:
@@ -69,6 +87,11 @@ def _probability_bounds(delta: float) -> tuple[float, float]:
 
 def _logit_threshold(logp_t: Tensor, margin: float) -> Tensor:
     return logp_t - (margin + _ulps(logp_t) * (1 + margin - logp_t))
+
+
+def _logit_floor(inverse: Tensor, margin: float) -> Tensor:
+    # (τ − log p_t) with log p_t = −log(1 / p_t)
+    return (inverse.log() + (1 + margin)).mul_(-_ulps(inverse)).sub_(margin).exp_()
 
 
 def _logit_bounds(margin: float) -> tuple[float, float]:
@@ -84,8 +107,12 @@ def _keep_all(logp_t: Tensor) -> Tensor:
     return torch.full_like(logp_t, -torch.inf)
 
 
+def _no_floor(inverse: Tensor) -> Tensor:
+    return torch.zeros_like(inverse)
+
+
 def _always_plain() -> tuple[float, float]:
     return math.inf, math.inf
 
 
-SOFTMAX_RULE = MarginRule(_keep_all, _always_plain)
+SOFTMAX_RULE = MarginRule(_keep_all, _no_floor, _always_plain)

@@ -1,0 +1,1 @@
+"""Checks of this installation on this machine: `sparring doctor`."""

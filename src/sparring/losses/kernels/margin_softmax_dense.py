@@ -1,0 +1,91 @@
+"""`margin_softmax.py` for a chunk of rows with few classes on CPU: every row takes the same few operations.
+
+With few classes, sorting rows into kinds costs more than computing them all. Let w be the probabilities of a
+row up to a factor, and w* = w_t · floor(1 / p_t) the smallest that stays:
+
+    S = Σ_{i: w_i ≥ w*} w_i,      loss = log(S / w_t),      ∂loss/∂o = w_i [w_i ≥ w*] / S − onehot(t)
+
+w is p itself, by torch.softmax, or, up to `EXP_CLASSES` classes, p_i / p_t = exp(o_i − o_t), since the
+softmax of a short row takes several times as long as its exponentials. A comparison with a result in floating
+point and a product replace the mask, which would cost more than the arithmetic. A won row has S = w_t, so
+that its loss and its gradient are exactly 0.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparring.losses.kernels.rule import MarginRule
+
+MAX_CLASSES = 1024  # beyond, it pays to leave out what a row does not need
+EXP_CLASSES = 24
+MAX_LOSS = 69.0  # exp(69) = 1e30: of a larger loss, p_t nears the end of float32
+
+
+def is_dense(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> bool:
+    """Whether `dense_rows` is exact for a rule: an opponent that stays must change the sum of its row.
+
+    The strongest opponent is at least (1 − p_t) / C, and a row with p_t above the upper bound has none left.
+    """
+    return n_classes <= MAX_CLASSES and -rule.bounds()[1] >= 8 * torch.finfo(dtype).eps * n_classes
+
+
+class DenseLosses(NamedTuple):
+    """The losses of n rows. One is NaN, infinite or above `MAX_LOSS` where a number leaves its range."""
+
+    loss: Tensor  # (n, 1)
+    remaining: Tensor  # (n, 1) Σ of what stays over the weight of the target: 1 if the row is won
+    conceded: Tensor | None  # (n, 1) bool; None: no row
+    grad: Tensor  # (n, C) if it is asked for
+
+
+def dense_losses(
+    logits: Tensor, target: Tensor, rule: MarginRule, out: Tensor | None, *, with_grad: bool
+) -> DenseLosses:
+    """Compute the losses of all rows. logits (n, C) in float32 at least, C > 1. `out` is an (n, C) buffer."""
+    index = target.unsqueeze(1)
+    if logits.shape[1] <= EXP_CLASSES:
+        weights = torch.sub(logits, logits.gather(1, index), out=out).exp_()
+        target_weight = None  # 1
+        inverse = weights.sum(1, keepdim=True)  # 1 / p_t
+        least = rule.floor(inverse)
+    else:
+        weights = torch.softmax(logits, dim=1, out=out)
+        target_weight = weights.gather(1, index)
+        inverse = target_weight.reciprocal()
+        least = rule.floor(inverse).mul_(target_weight)
+    conceded = None
+    if rule.concedes:
+        lead = weights.amax(1, keepdim=True)
+        lead = lead.sub_(1).div_(inverse) if target_weight is None else lead.sub_(target_weight)
+        conceded = rule.is_ahead(lead)
+    weights.mul_(torch.ge(weights, least, out=torch.empty_like(weights)))
+    remaining = weights.sum(1, keepdim=True)
+    if with_grad:
+        weights.div_(remaining).scatter_add_(1, index, torch.full_like(remaining, -1))
+    if target_weight is not None:
+        remaining.div_(target_weight)
+    return DenseLosses(remaining.log(), remaining, conceded, weights)
+
+
+def dense_rows(
+    logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule, out: Tensor, *, with_grad: bool
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return value, active and conceded, all (n,), or None where a number leaves the range of its dtype.
+
+    `out` is an (n, C) buffer. It receives the gradients if `with_grad`.
+    """
+    losses, remaining, ahead, _ = dense_losses(logits, target, rule, out, with_grad=with_grad)
+    if not losses.max().item() < MAX_LOSS:  # also for NaN
+        return None
+    active = (remaining > 1).squeeze(1)
+    value = losses.squeeze(1)
+    conceded = torch.zeros_like(active) if ahead is None else ahead.squeeze(1).logical_and_(valid)
+    if ahead is not None or not valid.all():
+        active.logical_and_(valid).logical_and_(~conceded)
+        factor = active.to(value.dtype)
+        value.mul_(factor)
+        if with_grad:
+            out.mul_(factor[:, None])
+    return value, active, conceded

@@ -1,0 +1,154 @@
+"""Training steps on a device that has no values: what reads a value back, or lands on the CPU, fails.
+
+python -m tests.fake_device
+
+Fake tensors raise for ``.item()``, ``nonzero`` and boolean indexes. The device is torch's stand-in for an
+accelerator, since a build of torch without CUDA cannot differentiate on "cuda". It stays registered, so this
+runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import sparring
+from sparring.backward.compact import compact
+from sparring.losses.kernels import margin_softmax
+
+DEVICE = "fakegpu"
+# Operations that launch nothing: views, and memory that is not written.
+_FREE = "alias as_strided detach empty empty_like expand lift_fresh new_empty permute select slice split squeeze"
+FREE = {*_FREE.split(), "t", "transpose", "unsqueeze", "view", "_unsafe_view", "_reshape_alias"}
+SYNCS = (DataDependentOutputException, DynamicOutputShapeException)
+# The most kernels that forward and backward of a loss may launch.
+MOST_LAUNCHES = {"as-softmax": 45, "as-logit": 45, "softmax": 35}
+
+
+class Launches(TorchDispatchMode):
+    """Counts operations, and refuses results on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        on_cpu = [x for x in tree_leaves(result) if isinstance(x, Tensor) and x.is_cpu and x.dim() > 0]
+        assert not on_cpu, f"{name} returns a tensor on the CPU"
+        if name not in FREE:
+            self.names[name] += 1
+        return result
+
+
+def launches(step: Callable[[], object]) -> Counter[str]:
+    with Launches() as mode:
+        step()
+    return mode.names
+
+
+def inputs(multilabel: bool = False) -> tuple[Tensor, Tensor]:
+    logits = torch.randn(8, 30, device=DEVICE, requires_grad=True)
+    if multilabel:
+        return logits, torch.zeros(8, 30, device=DEVICE)
+    return logits, torch.zeros(8, dtype=torch.long, device=DEVICE)
+
+
+def check_losses() -> None:
+    """Every loss, forward and backward; the kernels for devices stand behind `is_eager`."""
+    for name in sparring.list_losses():
+        logits, target = inputs(name.startswith("multilabel"))
+        loss = sparring.make_loss(name)
+        names = launches(lambda loss=loss, x=logits, t=target: loss(x, t).backward())
+        assert logits.grad is not None
+        assert logits.grad.device.type == DEVICE
+        n = sum(names.values())
+        assert n <= MOST_LAUNCHES.get(name, 300), f"{name} launches {n} kernels: {dict(names)}"
+        print(f"{name}: {n} kernels a step")
+
+
+def check_a_sync_is_found() -> None:
+    """The counter-test: a loss that reads a value on the way."""
+    logits, target = inputs()
+    for read in (lambda x: x.max().item(), lambda x: x.nonzero(), lambda x: x[x > 0]):
+        real = margin_softmax.chunk
+
+        def chunk(x: Tensor, *rest: Any, read: Any = read) -> Any:
+            read(x)
+            return real(x, *rest)
+
+        with patch.object(margin_softmax, "chunk", chunk):
+            try:
+                sparring.ASSoftmaxLoss()(logits, target).backward()
+            except SYNCS:
+                continue
+        raise AssertionError("a sync on the hot path was not found")
+
+
+def check_head() -> None:
+    """The unfused form reads nothing. The chunked form reads once a chunk which rows are active (documented)."""
+    weight = torch.randn(30, 16, device=DEVICE, requires_grad=True)
+    features = torch.randn(8, 16, device=DEVICE, requires_grad=True)
+    target = torch.zeros(8, dtype=torch.long, device=DEVICE)
+    loss = sparring.functional.linear_as_softmax_loss
+    names = launches(lambda: loss(features, weight, target).backward())
+    assert weight.grad is not None
+    print(f"fused head, traced: {sum(names.values())} kernels a step")
+
+
+def check_training_step() -> None:
+    """A model, the loss, the optimizer; with `compact`, the only reads are those of the surviving rows."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 30)).to_empty(device=DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = sparring.ASSoftmaxLoss()
+    x = torch.randn(8, 16, device=DEVICE)
+    target = torch.zeros(8, dtype=torch.long, device=DEVICE)
+
+    def step() -> None:
+        loss(model(x), target).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    print(f"training step: {sum(launches(step).values())} kernels")
+    with compact(model) as compaction:
+        try:
+            step()
+        except SYNCS as error:
+            assert "nonzero" in str(error) or "local_scalar_dense" in str(error), error
+            print(f"compact reads the surviving rows: {error}")
+        else:
+            print(f"compact: {compaction.stats}")
+
+
+def main() -> None:
+    backend_registration._setup_privateuseone_for_python_backend(DEVICE)
+    plain = (Tensor, nn.Parameter)
+    original = margin_softmax.is_eager
+
+    def is_eager(logits: Tensor) -> bool:
+        """Fake tensors as if they were plain ones, so that the kernels for devices run."""
+        return logits.device.type == DEVICE or (type(logits) in plain and original(logits))
+
+    with FakeTensorMode(), patch.object(margin_softmax, "is_eager", is_eager):
+        check_losses()
+        check_a_sync_is_found()
+        check_head()
+        check_training_step()
+
+
+if __name__ == "__main__":
+    main()
