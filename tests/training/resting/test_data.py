@@ -16,11 +16,9 @@ from tests.training.toy import N, digits_like, net
 EPOCHS = 8
 
 
-def train(
-    data: Any, *, epochs: int = EPOCHS, model: nn.Module | None = None, loss: Any = None
-) -> list[Tensor]:
+def train(data: Any, *, epochs: int = EPOCHS, loss: Any = None) -> list[Tensor]:
     """A plain loop. Returns the first feature of the samples of each epoch, which tells them apart."""
-    model = net(0.0) if model is None else model
+    model = net(0.0)
     loss = loss or ASSoftmaxLoss(0.3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     scheduler = LinearLR(optimizer, 1.0, 0.0, total_iters=EPOCHS * len(data))

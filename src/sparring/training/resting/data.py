@@ -85,9 +85,7 @@ def resting(
     n_samples = len(Indexed(dataset))
     scorecard = scorecard or Scorecard(n_samples, max_rest=max_rest, watch=True)
     if scorecard.check:
-        raise ValueError(
-            "a scorecard with check=True needs forward passes in eval mode; use sparring.train"
-        )
+        raise ValueError("a scorecard with check=True needs forward passes in eval mode; use sparring.train")
     if scorecard.n_samples != n_samples:
         raise ValueError(f"the scorecard is for {scorecard.n_samples} samples, the data set has {n_samples}")
     if awake_from is not None:
