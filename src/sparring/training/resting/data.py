@@ -91,9 +91,8 @@ def resting(
     if awake_from is not None:
         scorecard.awake_from = awake_from
     options = {name: value for name, value in loading.items() if name not in REFUSED}
-    order = {"lengths": lengths, "shuffle": shuffle, "seed": seed}
-    loader = RestingLoader(dataset, scorecard, batch_size, collate_fn, loading=options, **order)
-    return RestingData(loader)
+    samples = (dataset, scorecard, batch_size, collate_fn, lengths)
+    return RestingData(RestingLoader(*samples, shuffle=shuffle, seed=seed, loading=options))
 
 
 class RestingData:
