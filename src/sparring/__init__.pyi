@@ -51,5 +51,6 @@ from sparring.training import MarginHistory as MarginHistory
 from sparring.training import RevisitSampler as RevisitSampler
 from sparring.training import Scorecard as Scorecard
 from sparring.training.loop import train as train
+from sparring.training.resting.data import resting as resting
 
 __version__: str

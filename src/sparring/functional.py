@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sparring.heads.linear import linear_loss
+from sparring.heads.fused import linear_loss
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import as_logit_rows, as_softmax, as_softmax_rows
 from sparring.losses.base import class_loss, multilabel_loss

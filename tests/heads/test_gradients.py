@@ -1,11 +1,16 @@
 """Matrix products run over active rows and kept classes, for the gradients that are needed."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import sparring
+from sparring import ClassParallelHead, LinearLoss
 from sparring import functional as SF
 from sparring.heads import gradients
 from tests.heads.cases import STATES, batch
@@ -85,3 +90,37 @@ def test_small_blocks_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> No
     x[lost] *= -1  # one valid row of each chunk is lost
     SF.linear_as_softmax_loss(x.requires_grad_(), weight, target, linear_bias=bias, chunk_rows=64).backward()
     assert shapes == [(10, 200)]
+
+
+class LargeTensors(TorchDispatchMode):
+    """Records the shapes of the tensors that are made, from a number of elements on."""
+
+    def __init__(self, n_elements: int) -> None:
+        super().__init__()
+        self.n_elements = n_elements
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        known = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        result = func(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            is_large = isinstance(x, Tensor) and x.numel() >= self.n_elements
+            if is_large and x.untyped_storage().data_ptr() not in known:
+                self.shapes.append(tuple(x.shape))
+        return result
+
+
+@pytest.mark.parametrize("make", [LinearLoss, ClassParallelHead])
+@pytest.mark.parametrize("name", ["as-softmax", "sparse-softmax"])
+def test_a_frozen_head_has_no_weight_gradient(make: Any, name: str) -> None:
+    """Neither pass makes a tensor of the size of the weights, and the features get their gradient."""
+    head = make(32, 2000, loss=name, chunk_rows=8)
+    for trained in (True, False):
+        head.requires_grad_(trained)
+        features = torch.randn(16, 32, requires_grad=True)
+        with LargeTensors(2000 * 32) as large:
+            head(features, torch.arange(16)).backward()
+        assert bool(large.shapes) == trained
+        assert features.grad is not None
+        assert bool(features.grad.any())
+    assert all(parameter.grad is not None for parameter in head.parameters()), "of the first of both"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,6 +18,17 @@ from transformers import (
 )
 
 N_CLASSES = 4
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def examples_module(name: str) -> ModuleType:
+    """A module of the examples, which are no package."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def config(**settings: Any) -> BertConfig:

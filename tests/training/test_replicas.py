@@ -64,6 +64,17 @@ def test_compaction_inside_distributed_data_parallel(results: list[dict[str, Any
         torch.testing.assert_close(a["compacted"][name], value)
 
 
+def test_they_rest_together_in_a_loop_of_ones_own(results: list[dict[str, Any]]) -> None:
+    """Both know all results, so their plans agree; each loads its half."""
+    (sizes, card), (other_sizes, other_card) = (result["rested"] for result in results)
+    assert sizes == other_sizes
+    assert sizes[0] == N // 2
+    assert min(sizes) < N // 2
+    for name, value in card.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value.nan_to_num(9), other_card[name].nan_to_num(9))
+
+
 def test_they_resume_and_refuse_together(results: list[dict[str, Any]]) -> None:
     """From the same checkpoint, also where the last one is damaged; the first process warns."""
     expected = {"again": 0.0, "refused": True, "damaged": 0.0}

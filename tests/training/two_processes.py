@@ -13,7 +13,7 @@ import torch.distributed as dist
 from accelerate import Accelerator
 from torch import nn
 
-from sparring import ASSoftmaxLoss, DivergenceError, SoftmaxLoss, skip
+from sparring import ASSoftmaxLoss, DivergenceError, SoftmaxLoss, resting, skip
 from sparring.files import CheckpointWarning
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.engine import Engine
@@ -113,6 +113,23 @@ def by_hand(compacted: bool) -> dict[str, torch.Tensor]:
     return model.state_dict()
 
 
+def rested() -> tuple[list[int], dict[str, Any]]:
+    """The samples that each epoch of `sparring.resting` loads here, and the scorecard, in a plain loop."""
+    data = resting(digits_like(), batch_size=4)
+    parallel = nn.parallel.DistributedDataParallel(net(0.0))
+    optimizer = torch.optim.AdamW(parallel.parameters(), lr=0.02)
+    sizes = []
+    for _ in range(6):
+        before = data.n_samples
+        for x, y in data:
+            data.update(ASSoftmaxLoss(0.3).rows(parallel(x), y)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        sizes.append(data.n_samples - before)
+    data.scorecard.sync()
+    return sizes, data.scorecard.state_dict()
+
+
 def resumed(folder: Path) -> dict[str, Any]:
     """A run is resumed, refused with another learning rate, and resumed after damage."""
     whole, _ = run(folder=folder, epochs=2)
@@ -152,6 +169,7 @@ def main(folder: Path) -> None:
     torch.manual_seed(rank)
     results: dict[str, Any] = {name: trained(name, folder / "batch-norm") for name in SETTINGS}
     results["by-hand"] = {name: by_hand(name == "compacted") for name in ("plain", "compacted")}
+    results["rested"] = rested()
     results["resumed"] = resumed(folder / "run")
     results["diverged"] = {name: diverged(name) for name in ("sample", "gradient")}
     torch.save(results, folder / f"results.{rank}")

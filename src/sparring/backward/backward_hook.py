@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import UserDict
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -82,7 +83,10 @@ class BackwardHook:
         forward = _running.states.pop(self, None)
         if forward is None or output is None or not torch.is_grad_enabled():
             return output
-        leaves, spec = tree_flatten(output)
+        # torch knows no UserDict, such as the features that a sentence-transformers model writes into
+        leaves, spec = tree_flatten(dict(output) if isinstance(output, UserDict) else output)
+        if not any(isinstance(x, Tensor) for x in leaves):
+            self.stats.reasons[f"no tensors that torch can find in {type(output).__name__}"] += 1
         outputs = {id(x): x for x in leaves if isinstance(x, Tensor) and x.grad_fn is not None}
         for x in forward.inputs:
             outputs.pop(id(x), None)
@@ -98,7 +102,11 @@ class BackwardHook:
             return output
         storages = [obstacles.storage_of(x) for x in (*forward.inputs, *outputs.values())]
         replaced = self._replace(regions, share_memory=len(set(storages)) < len(storages))
-        return tree_unflatten([replaced.get(id(x), x) for x in leaves], spec)
+        result = tree_unflatten([replaced.get(id(x), x) for x in leaves], spec)
+        if not isinstance(output, UserDict):
+            return result
+        output.update(result)
+        return output
 
     def _replace(self, regions: list[Region], share_memory: bool) -> dict[int, Tensor]:
         """Pass all outputs through `_RegionFunction`. Returns the results by the id of the output."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -23,7 +24,9 @@ class ForwardState(NamedTuple):
 
     @classmethod
     def capture(cls, arguments: Any) -> ForwardState:
-        inputs = [x for x in tree_leaves(arguments) if isinstance(x, Tensor) and x.requires_grad]
+        leaves = tree_leaves(arguments)
+        leaves += [x for leaf in leaves if isinstance(leaf, UserDict) for x in leaf.values()]
+        inputs = [x for x in leaves if isinstance(x, Tensor) and x.requires_grad]
         with torch.enable_grad():
             probe: Any = torch.zeros((), requires_grad=True).neg()  # saves nothing, so no saving hook sees it
         return cls(inputs, hooks.snapshot(), probe.grad_fn._sequence_nr() + 1, hooks.saving_is_hooked())

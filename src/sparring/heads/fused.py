@@ -1,34 +1,53 @@
-"""`fused_rows`: the row losses of a linear head, by the form that fits: chunked, traced or unfused."""
+"""The row losses of a linear head, by the form that fits: chunked, traced or unfused."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparring.heads.autograd import FusedRows, unfused_rows, valid_rows
-from sparring.heads.dispatch import RULES, HeadInputs, HeadSpec
+from sparring.heads.dispatch import (
+    RULES,
+    HeadInputs,
+    HeadSpec,
+    current_settings,
+    product_dtype,
+)
 from sparring.heads.gradients import NeedsGrad
-from sparring.losses.base import at_least_float32, in_forward_mode
+from sparring.losses import base
+from sparring.losses.base import RowFunction, at_least_float32, in_float32, in_forward_mode
+from sparring.losses.checks import check_count, check_linear_input
+from sparring.losses.extras import check_extras, row_extras
 from sparring.losses.kernels.dense_mean import MAX_SIZE
+from sparring.losses.kernels.implementation import choose_impl
 from sparring.losses.kernels.margin_softmax_dense import MAX_CLASSES
 from sparring.losses.rows import RowLosses
 
 
-def fused_rows(inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean") -> RowLosses:
+def fused_rows(
+    inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean", row_weight: Tensor | None = None
+) -> RowLosses:
     """``spec.rows(F.linear(features, weight, bias), target)`` without materialised logits.
 
-    ``inputs.coefficient`` holds the class weights of the targets. With ``reduction="none"`` the forward pass
-    computes no gradients, because each row may get another gradient from above.
+    ``inputs.coefficient`` holds the class weights of the targets, ``row_weight`` factors of rows. With
+    ``reduction="none"`` the forward pass computes no gradients, because each row may get another gradient
+    from above.
     """
     features, weight, bias, target, row_weights = inputs
-    tensors = [tensor for tensor in (features, weight, bias) if tensor is not None]
     compiling = torch.compiler.is_compiling()
-    is_plain = all(type(tensor) in (Tensor, nn.Parameter) for tensor in tensors)
-    traced = not is_plain or features.device.type == "meta" or in_forward_mode()
     untraceable = compiling and spec.row_function not in RULES
-    if traced or untraceable or _is_small(features, weight, spec) or 0 in features.shape or len(weight) < 2:
-        return unfused_rows(spec, target, features, weight, bias)._replace(weight=row_weights)
+    stores_logits = _is_traced(inputs) or untraceable or _is_small(features, weight, spec)
+    if stores_logits or 0 in features.shape or len(weight) < 2:
+        rows = unfused_rows(spec, target, features, weight, bias)._replace(weight=row_weights)
+        return rows.scaled(row_weight)
     valid = valid_rows(target, spec.ignore_index)
     if reduction == "mean" and spec.dtype.itemsize > 2:  # half precision would lose digits
         inputs = inputs._replace(coefficient=_mean_gradient(valid, row_weights, spec.dtype))
+    if row_weight is not None:
+        inputs = inputs._replace(coefficient=_scaled(inputs.coefficient, row_weight, spec.dtype))
     needs = NeedsGrad.of(features, weight, bias, enabled=torch.is_grad_enabled() and reduction != "none")
     if compiling:
         from sparring.heads.custom_ops import (  # torch.compile's part of torch is slow to import
@@ -40,7 +59,21 @@ def fused_rows(inputs: HeadInputs, spec: HeadSpec, reduction: str = "mean") -> R
     else:
         value, active, conceded, *_ = FusedRows.apply(*inputs, spec, needs)
     concedes = spec.settings.get("concede", 1.0) < 1
-    return RowLosses(value, valid, active, row_weights, conceded if concedes else None)
+    rows = RowLosses(value, valid, active, row_weights, conceded if concedes else None)
+    return rows.scaled(row_weight)
+
+
+def _is_traced(inputs: HeadInputs) -> bool:
+    """Whether the chunks cannot run: tensor subclasses, no data, or forward-mode AD."""
+    tensors = [tensor for tensor in inputs[:3] if tensor is not None]
+    is_plain = all(type(tensor) in (Tensor, nn.Parameter) for tensor in tensors)
+    return not is_plain or inputs.features.device.type == "meta" or in_forward_mode()
+
+
+def _scaled(coefficient: Tensor | None, row_weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """Coefficients times the weights of rows."""
+    row_weight = row_weight.detach().reshape(-1).to(at_least_float32(dtype))
+    return row_weight if coefficient is None else coefficient * row_weight
 
 
 def _is_small(features: Tensor, weight: Tensor, spec: HeadSpec) -> bool:
@@ -55,3 +88,79 @@ def _mean_gradient(valid: Tensor, row_weights: Tensor | None, dtype: torch.dtype
     rows = RowLosses(valid.to(at_least_float32(dtype)), valid, valid, row_weights)
     total = rows.weighted().sum()
     return rows.weighted() / torch.where(total == 0, 1, total)
+
+
+def linear_rows(
+    row_function: RowFunction,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    multilabel: bool = False,
+    impl: str = "auto",
+    chunk_rows: int | None = None,
+    reduction: str = "mean",
+    row_weight: Tensor | None = None,
+    extras: Sequence[str] = (),
+    **settings: Any,
+) -> RowLosses:
+    """One loss per row of ``input @ linear_weight.T + linear_bias``, in the order of the target.
+
+    Shapes are those of `LinearLoss`. The forward pass computes gradients for ``reduction``; another use of
+    the rows gets correct gradients too, through a second pass.
+    """
+    check_linear_input(input, linear_weight, target, linear_bias, weight, ignore_index, multilabel=multilabel)
+    if chunk_rows is not None:
+        check_count("chunk_rows", chunk_rows)
+    n_classes, n_features = linear_weight.shape
+    n_rows = math.prod(input.shape[:-1])
+    features = input.reshape(n_rows, n_features)
+    target = target.reshape(n_rows, n_classes) if multilabel else target.reshape(n_rows).long()
+    dtype = product_dtype(features)
+    impl = choose_impl(impl, features.device, dtype, has_rule=row_function in RULES)
+    row_weights = None
+    if weight is not None:
+        indices, valid = base.valid_targets(target, ignore_index)
+        row_weights = base.row_weights(weight, indices, valid, base.at_least_float32(features.dtype))
+    inputs = HeadInputs(features, linear_weight, linear_bias, target, row_weights)
+    spec = HeadSpec(row_function, current_settings(settings), ignore_index, dtype, impl, chunk_rows)
+    rows = fused_rows(inputs, spec, reduction, row_weight)
+    return rows._replace(extras=_extras(inputs, spec, extras)) if extras else rows
+
+
+def _extras(inputs: HeadInputs, spec: HeadSpec, extras: Sequence[str]) -> dict[str, Tensor]:
+    """The extras of all rows, chunk by chunk where that is possible."""
+    names = check_extras(extras)
+    features, weight, bias, target, _ = inputs
+    if target.dim() > 1:
+        raise ValueError("extras need one target class for each row; a multi-label row has several")
+    target, valid = base.valid_targets(target, spec.ignore_index)
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None or torch.compiler.is_compiling()
+    if _is_traced(inputs) or transformed or 0 in features.shape:
+        cast = inputs.cast(spec.dtype)
+        clean = torch.where(valid[:, None], cast.features, 0)
+        logits = F.linear(clean, cast.weight, cast.bias)
+        return row_extras(in_float32(logits), target, valid, names)
+    from sparring.heads.parallel.extras import single_rank_extras  # imports torch.distributed
+
+    return single_rank_extras(features, weight, bias, target, valid, spec, names)
+
+
+def linear_loss(
+    row_function: RowFunction,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    reduction: str,
+    multilabel: bool = False,
+    **settings: Any,
+) -> Tensor:
+    """`linear_rows`, reduced."""
+    rows = linear_rows(
+        row_function, input, linear_weight, target, multilabel=multilabel, reduction=reduction, **settings
+    )
+    return base.reduce(rows, reduction, input, input.shape[:-1])

@@ -5,89 +5,24 @@ memory. AS-Softmax bounds the time: won rows and discarded classes have gradient
 of the backward pass run over the remaining rows and classes only.
 """
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sparring.heads.chunked import chunk_sizes
-from sparring.heads.dispatch import (
-    RULES,
-    HeadInputs,
-    HeadSpec,
-    check_bias,
-    check_class_weight,
-    current_settings,
-    product_dtype,
-    resolve_loss,
-)
-from sparring.heads.fused import fused_rows
+from sparring.heads.dispatch import check_bias, check_class_weight, resolve_loss
+from sparring.heads.fused import linear_rows
 from sparring.losses import base
 from sparring.losses.am_softmax import am_softmax_rows
-from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction
-from sparring.losses.checks import check_count, check_linear_input
+from sparring.losses.base import ClassLoss, Loss, MultilabelLoss
+from sparring.losses.checks import check_count
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
 from sparring.losses.diagnostics import LabelMargins, label_margins, margins
-from sparring.losses.kernels.implementation import IMPLS, choose_impl
+from sparring.losses.kernels.implementation import IMPLS
 from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
-
-
-def linear_rows(
-    row_function: RowFunction,
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    multilabel: bool = False,
-    impl: str = "auto",
-    chunk_rows: int | None = None,
-    reduction: str = "mean",
-    **settings: Any,
-) -> RowLosses:
-    """One loss per row of ``input @ linear_weight.T + linear_bias``, in the order of the target.
-
-    Shapes are those of `LinearLoss`. The forward pass computes gradients for ``reduction``; another use of
-    the rows gets correct gradients too, through a second pass.
-    """
-    check_linear_input(input, linear_weight, target, linear_bias, weight, ignore_index, multilabel=multilabel)
-    if chunk_rows is not None:
-        check_count("chunk_rows", chunk_rows)
-    n_classes, n_features = linear_weight.shape
-    n_rows = math.prod(input.shape[:-1])
-    features = input.reshape(n_rows, n_features)
-    target = target.reshape(n_rows, n_classes) if multilabel else target.reshape(n_rows).long()
-    dtype = product_dtype(features)
-    impl = choose_impl(impl, features.device, dtype, has_rule=row_function in RULES)
-    row_weights = None
-    if weight is not None:
-        indices, valid = base.valid_targets(target, ignore_index)
-        row_weights = base.row_weights(weight, indices, valid, base.at_least_float32(features.dtype))
-    inputs = HeadInputs(features, linear_weight, linear_bias, target, row_weights)
-    spec = HeadSpec(row_function, current_settings(settings), ignore_index, dtype, impl, chunk_rows)
-    return fused_rows(inputs, spec, reduction)
-
-
-def linear_loss(
-    row_function: RowFunction,
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    reduction: str,
-    multilabel: bool = False,
-    **settings: Any,
-) -> Tensor:
-    """`linear_rows`, reduced."""
-    rows = linear_rows(
-        row_function, input, linear_weight, target, multilabel=multilabel, reduction=reduction, **settings
-    )
-    return base.reduce(rows, reduction, input, input.shape[:-1])
 
 
 class LinearLoss(LossWrapper):
@@ -154,18 +89,35 @@ class LinearLoss(LossWrapper):
         head.linear = layer
         return head
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
         if self.fused:
-            rows = self._fused_rows(input, target, self.reduction)
+            rows = self._fused_rows(input, target, self.reduction, row_weight=row_weight)
             return base.reduce(rows, self.reduction, input, input.shape[:-1])
-        value: Tensor = self.loss(*self._logits_and_target(input, target))
+        options = {} if row_weight is None else {"row_weight": row_weight.reshape(-1)}
+        value: Tensor = self.loss(*self._logits_and_target(input, target), **options)
         return value.reshape(input.shape[:-1]) if self.reduction == "none" else value
 
-    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        """One loss per row, and which rows are valid, won or active."""
+    def rows(
+        self,
+        input: Tensor,
+        target: Tensor,
+        *,
+        row_weight: Tensor | None = None,
+        extras: Sequence[str] = (),
+    ) -> RowLosses:
+        """One loss per row, and which rows are valid, won or active.
+
+        Args:
+            input, target: As those of `forward`.
+            row_weight, extras: As those of `Loss.rows`. Extras cost one more product with the weights, and
+                their gradients another two; nothing where they are not asked for.
+        """
         if self.fused:
-            return self._fused_rows(input, target, "mean")
-        return self.loss.rows(*self._logits_and_target(input, target))
+            return self._fused_rows(input, target, "mean", row_weight=row_weight, extras=extras)
+        options: dict[str, Any] = {"row_weight": row_weight, "extras": extras}
+        if row_weight is None and not extras:
+            options = {}
+        return self.loss.rows(*self._logits_and_target(input, target), **options)
 
     def logits(self, input: Tensor) -> Tensor:
         """``(…, H)`` features to ``(…, C)`` logits, for inference."""
@@ -216,7 +168,7 @@ class LinearLoss(LossWrapper):
         plain_layer = type(linear).forward is nn.Linear.forward and not has_hooks
         return plain_layer and loss.rows is loss_base.rows and loss.forward is loss_base.forward
 
-    def _fused_rows(self, input: Tensor, target: Tensor, reduction: str) -> RowLosses:
+    def _fused_rows(self, input: Tensor, target: Tensor, reduction: str, **options: Any) -> RowLosses:
         return linear_rows(
             type(self.loss).row_function,
             input,
@@ -229,6 +181,7 @@ class LinearLoss(LossWrapper):
             impl=self.impl,
             chunk_rows=self.chunk_rows,
             reduction=reduction,
+            **options,
             **self.loss.settings(),
         )
 

@@ -88,8 +88,8 @@ class SparringCallback(Callback):
     def _count_rows(self, loss: Loss) -> None:
         """Wrap the loss so that it counts the rows of each forward pass in training."""
 
-        def forward(input: Tensor, target: Tensor) -> Tensor:
-            rows = loss.rows(input, target)
+        def forward(input: Tensor, target: Tensor, **options: Any) -> Tensor:
+            rows = loss.rows(input, target, **options)
             if torch.is_grad_enabled():
                 masks = (rows.valid, rows.won, rows.valid & ~rows.active & ~rows.won)
                 self._counts.append(torch.stack([mask.sum() for mask in masks]))

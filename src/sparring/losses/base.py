@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -20,6 +20,7 @@ from sparring.losses.checks import (
     check_multilabel_input,
     under_autocast,
 )
+from sparring.losses.extras import row_extras
 from sparring.losses.rows import RowLosses, check_reduction
 
 RowFunction = Callable[..., RowLosses]
@@ -77,6 +78,8 @@ def class_rows(
     target: Tensor,
     weight: Tensor | None = None,
     ignore_index: int = -100,
+    row_weight: Tensor | None = None,
+    extras: Sequence[str] = (),
     **settings: Any,
 ) -> RowLosses:
     """Check input in the shapes of nn.CrossEntropyLoss, flatten it to rows, and compute their losses."""
@@ -85,19 +88,34 @@ def class_rows(
     logits = logits.reshape(-1, logits.shape[-1])  # (rows, C)
     target = target.reshape(-1).long()  # (rows,)
     rows = row_function(logits, target, ignore_index=ignore_index, **settings)
-    if weight is None:
+    if row_weight is not None:
+        rows = rows.scaled(row_weight)
+    if weight is None and not extras:
         return rows
     safe, valid = valid_targets(target, ignore_index)
+    if extras:
+        rows = rows._replace(extras=row_extras(in_float32(logits), safe, valid, extras))
+    if weight is None:
+        return rows
     return rows._replace(weight=row_weights(weight, safe, valid, rows.value.dtype))
 
 
 def multilabel_rows(
-    row_function: RowFunction, input: Tensor, target: Tensor, ignore_index: int = -100, **settings: Any
+    row_function: RowFunction,
+    input: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    row_weight: Tensor | None = None,
+    extras: Sequence[str] = (),
+    **settings: Any,
 ) -> RowLosses:
     """Check (…, C) logits and (…, C) labels, flatten them to rows, and compute their losses."""
+    if extras:
+        raise ValueError("extras need one target class for each row; a multi-label row has several")
     check_multilabel_input(input, target, ignore_index)
     logits, labels = (x.reshape(-1, input.shape[-1]) for x in (input, target))
-    return row_function(logits, labels, ignore_index=ignore_index, **settings)
+    rows = row_function(logits, labels, ignore_index=ignore_index, **settings)
+    return rows if row_weight is None else rows.scaled(row_weight)
 
 
 def loss_dtype(input: Tensor) -> torch.dtype:
@@ -155,8 +173,26 @@ class Loss(nn.Module):
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.setting_names}
 
-    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        """Return one loss per row, before reduction, and which rows are valid, won or active."""
+    def rows(
+        self,
+        input: Tensor,
+        target: Tensor,
+        *,
+        row_weight: Tensor | None = None,
+        extras: Sequence[str] = (),
+    ) -> RowLosses:
+        """Return one loss per row, before reduction, and which rows are valid, won or active.
+
+        Args:
+            input, target: As those of `forward`.
+            row_weight: A factor of each row's loss, in the shape of the row losses: an importance weight, a
+                curriculum, ``p_t`` of DFT. "mean" divides by what it divides by without them: valid rows, or
+                the sum of their class weights.
+            extras: Names of further numbers of each row (see `RowLosses`); not for multi-label losses.
+        """
+        return self._rows(input, target, row_weight=row_weight, extras=extras, **self.settings())
+
+    def _rows(self, input: Tensor, target: Tensor, **options: Any) -> RowLosses:
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -187,15 +223,16 @@ class ClassLoss(Loss):
         super().__init__(ignore_index, reduction)
         self.register_buffer("weight", weight)
 
-    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        row_function = type(self).row_function
-        return class_rows(row_function, input, target, self.weight, self.ignore_index, **self.settings())
+    def _rows(self, input: Tensor, target: Tensor, **options: Any) -> RowLosses:
+        return class_rows(type(self).row_function, input, target, self.weight, self.ignore_index, **options)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        if type(self).rows is not ClassLoss.rows:
-            return reduce(self.rows(input, target), self.reduction, input, target.shape)
+    def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
+        cls = type(self)
+        if row_weight is not None or (cls.rows, cls._rows) != (Loss.rows, ClassLoss._rows):
+            options: dict[str, Any] = {} if row_weight is None else {"row_weight": row_weight}
+            return reduce(self.rows(input, target, **options), self.reduction, input, target.shape)
         arguments = (input, target, self.weight, self.ignore_index, self.reduction)
-        return class_loss(type(self).row_function, *arguments, **self.settings())
+        return class_loss(cls.row_function, *arguments, **self.settings())
 
 
 class MultilabelLoss(Loss):
@@ -213,12 +250,12 @@ class MultilabelLoss(Loss):
         super().__init__(ignore_index, reduction)
         check_label_ignore_index(ignore_index)
 
-    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
-        row_function = type(self).row_function
-        return multilabel_rows(row_function, input, target, self.ignore_index, **self.settings())
+    def _rows(self, input: Tensor, target: Tensor, **options: Any) -> RowLosses:
+        return multilabel_rows(type(self).row_function, input, target, self.ignore_index, **options)
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return reduce(self.rows(input, target), self.reduction, input, target.shape[:-1])
+    def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
+        options: dict[str, Any] = {} if row_weight is None else {"row_weight": row_weight}
+        return reduce(self.rows(input, target, **options), self.reduction, input, target.shape[:-1])
 
 
 _REGISTRY: dict[str, type[Loss]] = {}

@@ -26,6 +26,14 @@ class RowLosses(NamedTuple):
     >>> rows = RowLosses(torch.tensor([0.5, 0, 0]), valid=flags[0], active=flags[1])
     >>> rows.mean(), rows.won_share()
     (tensor(0.2500), tensor(0.5000))
+
+    `extras`, where asked for (``loss.rows(input, target, extras=("nll", "entropy"))``), come from the softmax
+    over all classes, whatever the loss leaves out. They are 0 for ignored rows.
+
+    - ``"nll"``: negative log-likelihood of the target, −log p_t. ``"log_prob"``: log p_t.
+    - ``"entropy"``: −Σ_i p_i log p_i.
+    - ``"margin"``: p_t − max_{i≠t} p_i.
+    - ``"correct"``: bool, no other class has a larger logit. The others are differentiable.
     """
 
     value: Tensor  # (N,) loss; exactly 0 if the row is not active
@@ -35,6 +43,7 @@ class RowLosses(NamedTuple):
     conceded: Tensor | None = (
         None  # (N,) bool: valid rows that were conceded; None: the loss concedes nothing
     )
+    extras: dict[str, Tensor] | None = None  # (N,) tensors by name, those that were asked for
 
     @property
     def won(self) -> Tensor:
@@ -49,6 +58,21 @@ class RowLosses(NamedTuple):
     def weighted(self) -> Tensor:
         """(N,) row losses times their class weights."""
         return self.value if self.weight is None else self.value * self.weight
+
+    def scaled(self, row_weight: Tensor | None) -> "RowLosses":
+        """The same rows with losses times a weight of each row; 0 stays 0, even times NaN.
+
+        `mean` divides by what it divides by without them.
+        """
+        if row_weight is None:
+            return self
+        if row_weight.numel() != self.value.numel():
+            raise ValueError(
+                f"row_weight has shape {tuple(row_weight.shape)}, expected one weight for each of"
+                f" {self.value.numel()} rows, in the order of the targets"
+            )
+        row_weight = row_weight.reshape(-1).to(self.value.dtype)
+        return self._replace(value=torch.where(self.active, self.value * row_weight, 0))
 
     def sum(self) -> Tensor:
         """Σ w·l."""

@@ -1,5 +1,6 @@
 """Run by all_ranks.py: a class-parallel head equals the unsharded one on every rank."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 import sparring
 from sparring import ClassParallelHead, LinearLoss
 from sparring.losses import ASSoftmaxLoss, Loss, SoftmaxLoss, SparseSoftmaxLoss
+from sparring.losses.extras import EXTRAS
 
 LOSSES: list[tuple[type[Loss], dict[str, Any]]] = [
     (SoftmaxLoss, {}),
@@ -90,6 +92,33 @@ def compare(
         assert_close(parameter.grad.full_tensor(), whole_parameter.grad, 1e-5, case)
 
 
+def compare_extras(whole: LinearLoss, x: Tensor, target: Tensor, own: slice, case: Any, options: Any) -> None:
+    """Extras and row weights, and their gradients, against materialised logits; all in float64."""
+    layer = copy.deepcopy(whole.linear).double()
+    loss = type(whole.loss)(**whole.loss.settings(), weight=whole.loss.weight)
+    head = ClassParallelHead.from_linear(layer, loss=loss, **options)
+    whole_x = x.double().requires_grad_()
+    own_x = x[own].double().requires_grad_()
+    row_weight = torch.rand(len(x), generator=torch.Generator().manual_seed(0))
+    expected = loss.rows(layer(whole_x), target, row_weight=row_weight, extras=EXTRAS)
+    rows = head.rows(own_x, target[own], row_weight=row_weight[own], extras=EXTRAS)
+    assert torch.equal(rows.extras["correct"], expected.extras["correct"]), case
+    values = []
+    for part in (rows, expected):
+        value = part.mean()
+        for i, name in enumerate(EXTRAS[:-1], 1):
+            assert_close(rows.extras[name], expected.extras[name], 1e-9, (case, name))
+            value = value + i * (part.extras[name] * row_weight).sum()
+        values.append(value)
+    assert_close(*values, 1e-9, case)
+    for value in values:
+        value.backward()
+    scale = head.collectives.size if head.inputs == "gathered" and head.averaged else 1
+    assert_close(own_x.grad, whole_x.grad[own] * scale, 1e-9, case)
+    for parameter, whole_parameter in zip(head.parameters(), layer.parameters(), strict=True):
+        assert_close(parameter.grad.full_tensor(), whole_parameter.grad, 1e-9, case)
+
+
 def cases() -> Iterator[tuple[Any, ...]]:
     """Every loss with every kind of batch and every reduction; few classes and class weights."""
     for loss, settings in LOSSES:
@@ -135,6 +164,8 @@ def check(n: int, case: tuple[Any, ...], group: Any) -> None:
     assert not (name == "all won" and can_win) or rows.won.all(), case
     assert not (name == "mixed" and n_classes > 2 and "concede" in settings) or rows.conceded.any(), case
     compare(whole, head, x, target, own, case, upstream.to(x.dtype))
+    if name == "mixed" and reduction == "mean":
+        compare_extras(whole, x, target, own, case, options)
     if not weighted and (reduction == "mean" or n_classes < 37):
         k = min(3, n_classes)
         predicted, expected = head.predict(x[own], k), whole.logits(x).topk(k, 1)

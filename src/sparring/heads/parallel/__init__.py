@@ -2,6 +2,8 @@
 
 head.py            ClassParallelHead
 autograd.py        its row losses as an autograd function
+extras.py          further numbers of each row, for heads on one rank too
+row_weights.py     class weights and row weights of the rows of all ranks
 chunked.py         the losses and gradients of a chunk of rows on one rank, and what the ranks exchange
 collectives.py     Collectives: the operations of torch.distributed that sparring uses
 dtensor.py         class shards and their DTensor parameters

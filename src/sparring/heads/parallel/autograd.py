@@ -20,7 +20,7 @@ class ParallelCall(NamedTuple):
     spec: ParallelSpec
     target: Tensor  # (N,) class indices of all rows, 0 where ignored
     valid_rows: Tensor  # indices of the rows that are not ignored
-    row_weights: Tensor | None  # class weights of the valid rows
+    coefficient: Tensor | None  # of the valid rows: class weights times row weights
     needs: NeedsGrad  # gradients to compute in the forward pass
     dtype: torch.dtype  # of the matrix products
     sizes: list[int] | None  # rows of each rank where inputs are gathered
@@ -42,7 +42,7 @@ class ParallelRows(torch.autograd.Function):
         if call.sizes is not None:
             features = call.spec.collectives.gather_rows(features, call.sizes)
         rows = call.valid_rows
-        inputs = HeadInputs(features[rows], weight, bias, call.target[rows], call.row_weights)
+        inputs = HeadInputs(features[rows], weight, bias, call.target[rows], call.coefficient)
         inputs = inputs.cast(call.dtype)
         ctx.statistics, ctx.gradients = solve(inputs, call.spec, call.needs)
         ctx.save_for_backward(*inputs)
@@ -71,21 +71,28 @@ class ParallelRows(torch.autograd.Function):
         call: ParallelCall = ctx.call
         needs = NeedsGrad(*ctx.needs_input_grad[:3])
         gradients = _local_gradients(ctx, upstream[call.valid_rows], needs)
-        result: list[Tensor | None] = [None, None, None]
-        if needs.features:
-            shape = (len(upstream), gradients.features.shape[1])
-            features = gradients.features.new_zeros(shape).index_copy_(0, call.valid_rows, gradients.features)
-            if call.sizes is None:
-                result[0] = call.spec.collectives.sum(features)
-            else:
-                result[0] = call.spec.collectives.scatter_sum(features, call.sizes).mul_(call.input_scale)
-        for i in (1, 2):
-            if needs[i]:
-                n_replicas = call.replicas.size
-                gradient = gradients[i]
-                result[i] = call.replicas.sum(gradient).div_(n_replicas) if n_replicas > 1 else gradient
-        pairs = zip(result, ctx.dtypes, strict=True)
-        return *(None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs), None
+        return *reduce_gradients(gradients, len(upstream), needs, call, ctx.dtypes), None
+
+
+def reduce_gradients(
+    gradients: HeadGradients, n_rows: int, needs: NeedsGrad, call: ParallelCall, dtypes: list[Any]
+) -> list[Tensor | None]:
+    """The gradients of the inputs, from the contributions of the ranks. ``n_rows`` with the ignored ones."""
+    result: list[Tensor | None] = [None, None, None]
+    if needs.features:
+        shape = (n_rows, gradients.features.shape[1])
+        features = gradients.features.new_zeros(shape).index_copy_(0, call.valid_rows, gradients.features)
+        if call.sizes is None:
+            result[0] = call.spec.collectives.sum(features)
+        else:
+            result[0] = call.spec.collectives.scatter_sum(features, call.sizes).mul_(call.input_scale)
+    for i in (1, 2):
+        if needs[i]:
+            n_replicas = call.replicas.size
+            gradient = gradients[i]
+            result[i] = call.replicas.sum(gradient).div_(n_replicas) if n_replicas > 1 else gradient
+    pairs = zip(result, dtypes, strict=True)
+    return [None if gradient is None else gradient.to(dtype) for gradient, dtype in pairs]
 
 
 def _local_gradients(ctx: Any, upstream: Tensor, needs: NeedsGrad) -> HeadGradients:

@@ -6,6 +6,7 @@ Communication depends on the number of rows and features, not on the number of c
 """
 
 import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -17,10 +18,13 @@ from sparring.heads.parallel import chunked, dtensor
 from sparring.heads.parallel.autograd import OwnRows, ParallelCall, ParallelRows
 from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import full_tensor, local_shard, shard_parameter
+from sparring.heads.parallel.extras import head_extras
+from sparring.heads.parallel.row_weights import class_row_weights, combine, gather_row_weight
 from sparring.losses.base import ClassLoss, Loss, at_least_float32, reduce, valid_targets
 from sparring.losses.checks import check_count, check_features
 from sparring.losses.concede import concede_value
 from sparring.losses.delta import DeltaSchedule
+from sparring.losses.extras import check_extras
 from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
 
@@ -166,29 +170,39 @@ class ClassParallelHead(LossWrapper):
         linear.load_state_dict({name: full_tensor(tensor) for name, tensor in tensors.items()})
         return linear
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
         """The loss of ``(…, H)`` features and ``(…)`` class indices.
 
         Returns:
             A scalar, equal on all ranks. With ``reduction="none"`` the losses of this rank's targets, in
             their shape; with gathered inputs, the gradients that the ranks compute from them are added up.
         """
-        rows, sizes = self._rows(input, target)
+        rows, sizes = self._rows(input, target, row_weight)
         if self.reduction == "none" and self.inputs == "gathered":
             value = OwnRows.apply(rows.value, sizes, self.collectives)
             weight = None if rows.weight is None else self.collectives.own_rows(rows.weight, sizes)
             rows = rows._replace(value=value, weight=weight)
         return reduce(rows, self.reduction, input, target.shape)
 
-    def rows(self, input: Tensor, target: Tensor) -> RowLosses:
+    def rows(
+        self,
+        input: Tensor,
+        target: Tensor,
+        *,
+        row_weight: Tensor | None = None,
+        extras: Sequence[str] = (),
+    ) -> RowLosses:
         """One loss per row, and which rows are valid, won or active; equal on all ranks.
 
         With gathered inputs these are the rows of all ranks, in the order of ranks. A loss computed from them
-        must be equal on all ranks.
+        must be equal on all ranks. ``row_weight``, in the shape of the target, and ``extras`` are those of
+        `Loss.rows`.
         """
-        return self._rows(input, target)[0]
+        return self._rows(input, target, row_weight, check_extras(extras))[0]
 
-    def _rows(self, input: Tensor, target: Tensor) -> tuple[RowLosses, list[int]]:
+    def _rows(
+        self, input: Tensor, target: Tensor, row_weight: Tensor | None = None, extras: Sequence[str] = ()
+    ) -> tuple[RowLosses, list[int]]:
         """The rows of all ranks, and the number of rows of each."""
         input = full_tensor(input)
         target = full_tensor(target)
@@ -199,12 +213,17 @@ class ClassParallelHead(LossWrapper):
         size = self.collectives.size
         sizes = self.collectives.gather_sizes(features) if gathered else [len(features)] * size
         self._check_ranks(len(features), target)
+        if row_weight is not None:
+            all_sizes = sizes if gathered else None
+            row_weight = gather_row_weight(row_weight, len(target), all_sizes, self.collectives)
         if gathered:
             target = self.collectives.gather_rows(target, sizes)
         target, valid = valid_targets(target, self.ignore_index)
         valid_rows = valid.nonzero().squeeze(1)
         dtype = product_dtype(features)
-        row_weights = self._row_weights(target[valid_rows], at_least_float32(dtype))
+        number = at_least_float32(dtype)
+        classes = (target[valid_rows], self.shard, self.collectives, number)
+        row_weights = class_row_weights(self.class_weight, *classes)
         weight, bias = self._local_parameters(with_grad=True)
         enabled = torch.is_grad_enabled() and self.reduction != "none"
         loss = chunked.parallel_loss(self.loss, self.num_classes)
@@ -212,7 +231,7 @@ class ClassParallelHead(LossWrapper):
             spec=chunked.ParallelSpec(loss, self.shard, self.collectives, self._chunk_rows(len(valid_rows))),
             target=target,
             valid_rows=valid_rows,
-            row_weights=row_weights,
+            coefficient=combine(row_weights, row_weight, valid_rows, number),
             needs=NeedsGrad.of(features, weight, bias, enabled=enabled),
             dtype=dtype,
             sizes=sizes if gathered else None,
@@ -223,21 +242,14 @@ class ClassParallelHead(LossWrapper):
         if row_weights is not None:
             row_weights = torch.zeros_like(value).index_copy(0, valid_rows, row_weights)
         concedes = concede_value(getattr(self.loss, "concede", None)) < 1
-        return RowLosses(value, valid, active, row_weights, conceded if concedes else None), sizes
+        rows = RowLosses(value, valid, active, row_weights, conceded if concedes else None)
+        if extras:
+            rows = rows._replace(extras=head_extras(features, weight, bias, call, valid, extras))
+        return rows.scaled(row_weight), sizes
 
     def _chunk_rows(self, n_rows: int) -> int:
         n_classes = -(-self.num_classes // self.collectives.size)
         return chunked.chunk_rows(n_rows, n_classes, self.in_features, self.chunk_rows)
-
-    def _row_weights(self, target: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """The class weights of the targets; each rank contributes those of its classes."""
-        if self.class_weight is None:
-            return None
-        columns = self.shard.local(target)
-        held = columns >= 0
-        row_weights = torch.zeros(len(target), dtype=dtype, device=target.device)
-        row_weights[held] = self.class_weight.to(dtype)[columns[held]]
-        return self.collectives.sum(row_weights)
 
     def _check_features(self, input: Tensor, target: Tensor | None) -> None:
         dtype = self.weight.dtype
