@@ -1,6 +1,7 @@
-# make demo   train softmax and AS-Softmax on names in 89 languages, which come with a package, and compare them: a few minutes
+# make demo   softmax, AS-Softmax and the speed preset on names in 89 languages: a table, a verdict, report.html; under 5 minutes
 # make test   lint, types, tests, and the wheel installed into an empty environment
 # make lint   ruff and mypy alone
+# make docs   the documentation site in site/, built strictly; open site/index.html
 # make integrations TRANSFORMERS=4.57.6   the tests of SparringTrainer and the examples on another release of transformers
 # make chromium   install Debian's Chromium for the report's browser test, where that is possible; without it the test is skipped
 # Each makes its own .venv first where there is none. PYTHON=python3.12 make test picks another interpreter.
@@ -17,10 +18,12 @@ JOBS ?= 2
 
 TRANSFORMERS ?= 4.57.6
 
-.PHONY: demo test lint pytest integrations chromium wheel bench clean
+.PHONY: demo test lint docs pytest integrations chromium wheel bench clean
 
-demo: $(VENV)/.lab
-	$(BIN)/sparring compare languages --losses softmax,as-softmax --seeds 2 --epochs 6 --jobs $(JOBS) --fresh
+demo: $(VENV)/.demo
+	$(BIN)/sparring compare languages --losses softmax,as-softmax,as-softmax:speed=fast --seeds 2 --epochs 8 --n-train 10000 --jobs $(JOBS) --out runs/demo --fresh
+	$(BIN)/sparring report runs/demo/languages -o report.html --title "Names in 89 languages" > /dev/null
+	@echo "$(CURDIR)/report.html"
 
 # the wheel is made beside the types: it needs one core, and mypy not always two
 test: $(VENV)/.dev
@@ -31,6 +34,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --num-workers $(JOBS)
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder  # a file's tests share what they train
@@ -72,8 +78,14 @@ $(VENV)/.torch: constraints.txt
 	$(INSTALL) torch
 	@touch $@
 
-$(VENV)/.lab: $(VENV)/.torch pyproject.toml
-	$(INSTALL) -e '.[lab]'
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	$(INSTALL) -e '.[lab,report]'
+	@touch $@
+
+# the reference is read from the sources, so the site needs neither torch nor the package
+$(VENV)/.docs: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) mkdocs-material 'mkdocstrings[python]' ruff
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml
@@ -81,4 +93,4 @@ $(VENV)/.dev: $(VENV)/.torch pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

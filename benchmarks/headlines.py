@@ -1,0 +1,211 @@
+"""The numbers of the README, read from the result files that they cite.
+
+    python benchmarks/headlines.py            compare the README with docs/results; exit 1 if they differ
+    python benchmarks/headlines.py --write    write the table of numbers into the README
+
+Every number of the table is against softmax. Once docs/results/frontier has results, the row of the preset
+``fast`` is made from them instead of those of the earlier preset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- numbers: benchmarks/headlines.py --write -->\n", "<!-- end of numbers -->\n"
+AS_LONG = re.compile(r"run_fast, as long_([\d.]+)_(\d+)")
+Read = Callable[[str], Any]  # a result file by its path below docs/results
+
+
+def read(name: str) -> Any:
+    """A result file, or the names of the tasks of a folder."""
+    path = RESULTS / name
+    if path.is_dir():
+        return sorted(file.stem for file in path.glob("*.json"))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def helps(condition: bool) -> str:
+    return "yes" if condition else "no"
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """A number with its sign; a typographic minus."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def contestant(report: Any, name: str) -> Any:
+    return next(row for row in report["rows"] if row["contestant"] == name)
+
+
+def skipping(load: Read) -> tuple[str, str]:
+    """Processor time of exact skipping over that of softmax."""
+    files = {"clinc_oos": "clinc_oos_first", "reuters21578": "reuters21578", "conll2003": "conll2003"}
+    reports = {task: load(f"speed/{file}.json") for task, file in files.items()}
+    shares = {task: contestant(report, "skip: rows")["cpu_time"] for task, report in reports.items()}
+    words = ", ".join(f"{share:.2f} on `{task}`" for task, share in shares.items())
+    return helps(max(shares.values()) < 0.95), words
+
+
+def preset(load: Read) -> tuple[str, str]:
+    """Processor time and quality of the preset ``fast``, over all tasks."""
+    tasks = frontier(load)
+    if not tasks:
+        time, points = earlier(load("speed/clinc_oos.json"))
+        return helps(time < 0.95), f"{time:.2f} on `clinc_oos`, {signed(points)} points (its earlier form)"
+    times, points = zip(*tasks.values(), strict=True)
+    words = f"{min(times):.2f} to {max(times):.2f} on {len(tasks)} tasks, "
+    words += f"{signed(statistics.mean(points))} points ({signed(min(points))} to {signed(max(points))})"
+    return helps(statistics.median(times) < 0.95), words
+
+
+def hard_task(load: Read) -> tuple[str, str]:
+    """The same on a task that the network wins late."""
+    tasks = frontier(load)
+    time, points = tasks["sst5"] if "sst5" in tasks else earlier(load("speed/sst5.json"))
+    words = f"{time:.2f} on `sst5`, {signed(points)} points"
+    verdict = "less" if time < 0.95 else "no"
+    return verdict, words if "sst5" in tasks else f"{words} (the earlier form of `fast`)"
+
+
+def frontier(load: Read) -> dict[str, tuple[float, float]]:
+    """By task: processor time of ``fast`` over softmax's with as many epochs, and points against it."""
+    tasks = {}
+    for task in load("frontier"):
+        runs, pairs = load(f"frontier/{task}.json")["runs"], []
+        for name, run in runs.items():
+            match = AS_LONG.fullmatch(name)
+            base = runs.get(f"run_softmax_{match[1]}_{match[2]}") if match else None
+            if base is not None:
+                points = 100 * (run["test"]["metric"] - base["test"]["metric"])
+                pairs.append((run["cpu_seconds"] / base["cpu_seconds"], points))
+        if pairs:
+            tasks[task] = (statistics.mean(p[0] for p in pairs), statistics.mean(p[1] for p in pairs))
+    return tasks
+
+
+def earlier(report: Any) -> tuple[float, float]:
+    """Processor time and points of the earlier preset against softmax."""
+    ours, base = contestant(report, "everything on"), contestant(report, "softmax")
+    return ours["cpu_time"], 100 * (ours["test"]["mean"] - base["test"]["mean"])
+
+
+def accuracy(load: Read) -> tuple[str, str]:
+    """AS-Softmax against softmax over the papers' tasks: the mean, and its 95 % interval."""
+    cells = [cell for cell in load("paper/table2.json")["sheets"][0]["cells"] if cell["ours"]]
+    means = {(cell["row"], cell["column"]): cell["ours"]["mean"] for cell in cells}
+    tasks = [column for row, column in means if row == "Softmax" and "macro" not in column]
+    points = [means["AS-Softmax", task] - means["Softmax", task] for task in tasks]
+    mean, error = statistics.mean(points), statistics.stdev(points) / math.sqrt(len(points))
+    half = float(stats.t.ppf(0.975, len(points) - 1)) * error
+    interval = f"{signed(mean - half)} to {signed(mean + half)}"
+    words = f"{signed(mean)} points over {len(tasks)} tasks (95 %: {interval})"
+    return "cannot tell" if abs(mean) < half else helps(mean > 0), words
+
+
+def noisy(load: Read, title: str, method: str, column: str) -> float:
+    """A cell of the tables of accuracy under wrong labels."""
+    table = next(table for table in load("labels/accuracy.json")["tables"] if table["title"] == title)
+    row = next(row for row in table["rows"] if row[0] == method)
+    return float(row[table["columns"].index(column)]["mean"])
+
+
+def calibration(load: Read) -> tuple[str, str]:
+    ours, base = (noisy(load, "Clean labels", method, "ECE %") for method in ("AS-Softmax", "softmax"))
+    return helps(ours < base), f"calibration error {ours:.1f} % instead of {base:.1f} % on `clinc_oos`"
+
+
+def wrong_labels(load: Read) -> tuple[str, str]:
+    methods = ("AS-Softmax", "GCE", "softmax, suspects dropped")
+    points = [noisy(load, "20 % of the labels wrong", method, "against softmax") for method in methods]
+    words = "{} points at 20 % wrong labels; `gce` {}, `sparring suspects` {}".format(*map(signed, points))
+    return helps(points[0] > 0), words
+
+
+def batch_norm(load: Read) -> tuple[str, str]:
+    steps = [step for step in load("skip/skip.json")["steps"] if step["model"] == "cnn, BatchNorm"]
+    times = [1 / step["speedup"] for step in steps if step["form"] == "rows" and step["won"] < 1]
+    return helps(
+        max(times) < 0.95
+    ), f"{min(times):.2f} to {max(times):.2f}: it couples samples, so nothing is skipped"
+
+
+def few_classes(load: Read) -> tuple[str, str]:
+    ratios = [
+        (entry["shape"][1], entry["ratio"])
+        for entry in load("losses/as_softmax.json")["default"]
+        if entry["loss"] == "as-softmax"
+    ]
+    words = []
+    for classes in (min(ratios)[0], max(ratios)[0]):
+        values = [ratio for n, ratio in ratios if n == classes]
+        words.append(f"{min(values):.1f} to {max(values):.1f} with {classes:,} classes")
+    return "depends" if min(ratios)[1] > 1 > max(ratios)[1] else helps(max(ratios)[1] < 1), ", ".join(words)
+
+
+def many_classes(load: Read) -> tuple[str, str]:
+    entries = [e for e in load("linear/linear.json")["results"] if e["loss"] == "linear_as_softmax_loss"]
+    times = [1 / entry["speed"] for entry in entries if entry["state"] in ("0 % won", "99 % won")]
+    words = f"{min(times):.2f} (99 % won) to {max(times):.2f} (0 % won), against torch's best form"
+    return helps(max(times) < 0.95), words
+
+
+ROWS: tuple[tuple[str, Callable[[Read], tuple[str, str]]], ...] = (
+    ("[Time, exact skipping][speed]", skipping),
+    ('[Time, `speed="fast"`][frontier]', preset),
+    ("[Time, hard tasks][frontier]", hard_task),
+    ("[Time, BatchNorm][skip]", batch_norm),
+    ("[Time, loss alone][losses]", few_classes),
+    ("[Time, fused head][linear]", many_classes),
+    ("[Accuracy][paper]", accuracy),
+    ("[Calibration][labels]", calibration),
+    ("[Wrong labels][labels]", wrong_labels),
+)
+
+
+def table(load: Read = read) -> str:
+    """The table of the README. Links are defined below it."""
+    lines = ["| Against softmax (time: softmax = 1) | Helps? | Measured |", "|---|---|---|"]
+    for title, row in ROWS:
+        verdict, words = row(load)
+        lines.append(f"| {title} | {verdict} | {words} |")
+    text = "\n".join(lines) + "\n"
+    return text if frontier(load) else text.replace("][frontier]", "][speed]")
+
+
+def with_table(text: str, new: str) -> str:
+    """The README with another table of numbers."""
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"README.md must have the lines {BEGIN.strip()} and {END.strip()}")
+    return before + BEGIN + new + END + after
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    text = README.read_text(encoding="utf-8")
+    current = with_table(text, table())
+    if args.write:
+        README.write_text(current, encoding="utf-8")
+    elif text != current:
+        sys.exit("README.md differs from docs/results: run python benchmarks/headlines.py --write")
+    print(table())
+
+
+if __name__ == "__main__":
+    main()
