@@ -2,9 +2,12 @@
 
     python benchmarks/losses.py                 the whole table, about a quarter of an hour
     python benchmarks/losses.py --quick         AS-Softmax and its rivals only, about a minute
+    python benchmarks/losses.py --few           few classes: each loss and what a user would write, two minutes
+    python benchmarks/losses.py --quick --device cuda      on a GPU
 
-Rivals are the straightforward masked form of AS-Softmax and the losses of the entmax package. Losses are
-called in turn and the minimum of the repeats counts. Each group of losses runs in its own process, next to
+Rivals are the plain masked form of AS-Softmax, a minimal autograd Function, the losses of the entmax package
+and, with --few, the torch expressions of `few_classes.py`. Losses are called in turn and the minimum of the
+repeats counts. Each group of losses runs in its own process, next to
 F.cross_entropy, since the state of the allocator affects all times.
 
 Rows are built so that a given share is won at delta = 0.3, as in training. A third of the won rows has p_t =
@@ -31,6 +34,7 @@ from typing import Any
 import entmax
 import torch
 import torch.nn.functional as F
+from few_classes import DELTA, MinimalFunction, few_classes, masked
 from report import peak_memory, provenance, write
 from rich.console import Console
 from rich.table import Table
@@ -40,11 +44,12 @@ import sparring
 from sparring.losses.kernels import margin_softmax_cpu
 
 SHAPES = [(4096, 151), (2048, 5201), (512, 50257)]
+FEW_SHAPES = [(256, 5), (1024, 20), (8192, 9), (4096, 151)]
+FEW = "few classes"
 STATES = ["untrained", "0 % won", "50 % won", "90 % won"]
-DELTA = 0.3
 GROUPS = ["as-softmax", "baselines", "entmax", "multi-label"]
 KEEP_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
-RESULT = Path(__file__).parents[1] / "docs" / "results" / "losses" / "losses.json"
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "losses"
 
 Contestant = Callable[[Tensor, Tensor], Tensor]
 
@@ -72,18 +77,14 @@ def make_batch(n_rows: int, n_classes: int, state: str) -> tuple[Tensor, Tensor]
     return logits, target
 
 
-def masked(logits: Tensor, target: Tensor) -> Tensor:
-    """The straightforward form: softmax, compare, fill, cross entropy."""
-    p = logits.detach().softmax(1)
-    weak = p.gather(1, target[:, None]) - p > DELTA
-    return F.cross_entropy(logits.masked_fill(weak, -torch.inf), target)
-
-
 def contestants(group: str) -> dict[str, Contestant]:
     """Losses by name. The first one is the reference of all ratios."""
     losses: dict[str, Contestant] = {"F.cross_entropy": F.cross_entropy}
-    if group == "as-softmax":
+    if group == FEW:
+        losses |= few_classes()
+    elif group == "as-softmax":
         losses["masked form"] = masked
+        losses["minimal Function"] = MinimalFunction.apply
         losses["as-softmax"] = sparring.make_loss("as-softmax", delta=DELTA)
         losses["as-softmax, concede"] = sparring.make_loss("as-softmax", delta=DELTA, concede=0.5)
     elif group == "entmax":
@@ -125,8 +126,11 @@ def _with_label_rows(loss: sparring.Loss) -> Contestant:
 
 def run_once(loss: Contestant, logits: Tensor, target: Tensor) -> float:
     logits.grad = None
+    wait = torch.cuda.synchronize if logits.is_cuda else bool
+    wait()
     start = time.perf_counter()
     loss(logits, target).backward()
+    wait()
     return time.perf_counter() - start
 
 
@@ -137,23 +141,26 @@ def memory_of(loss: Contestant, logits: Tensor, target: Tensor) -> int:
 
 
 def measure(
-    group: str, repeats: int, shapes: list[tuple[int, int]], console: Console
+    group: str, repeats: int, shapes: list[tuple[int, int]], device: str, console: Console
 ) -> list[dict[str, Any]]:
     entrants = contestants(group)
+    few = group == FEW
     results = []
     for n_rows, n_classes in shapes:
-        for state in STATES:
+        for state in STATES[1:] if few else STATES:
             console.print(f"  {group}: {n_rows} x {n_classes}, {state}", style="dim")
-            logits, target = make_batch(n_rows, n_classes, state)
+            logits, target = (x.to(device) for x in make_batch(n_rows, n_classes, state))
             logits.requires_grad_()
             best = dict.fromkeys(entrants, float("inf"))
-            deadline = time.perf_counter() + 4
-            for n in range(repeats if n_classes > 1000 else 10 * repeats):
+            deadline = time.perf_counter() + (8 if few else 4)
+            for n in range(repeats if n_classes > 1000 else 10**6 if few else 10 * repeats):
                 if n > 2 and time.perf_counter() > deadline:
                     break
                 for name, loss in entrants.items():
                     best[name] = min(best[name], run_once(loss, logits, target))
-            memory = {name: memory_of(loss, logits, target) for name, loss in entrants.items()}
+            memory = dict.fromkeys(entrants, 0)
+            if not few and device == "cpu":
+                memory = {name: memory_of(loss, logits, target) for name, loss in entrants.items()}
             for name in entrants:
                 results.append(
                     {
@@ -164,7 +171,7 @@ def measure(
                         "ms": round(best[name] * 1e3, 3),
                         "ratio": round(best[name] / best["F.cross_entropy"], 3),
                         "memory_mb": round(memory[name] / 2**20, 2),
-                        "memory_ratio": round(memory[name] / memory["F.cross_entropy"], 3),
+                        "memory_ratio": round(memory[name] / max(1, memory["F.cross_entropy"]), 3),
                     }
                 )
     return results
@@ -178,14 +185,15 @@ def show(results: list[dict[str, Any]], title: str, console: Console) -> None:
             title=f"{shape[0]} x {shape[1]}, {title}: time relative to F.cross_entropy; peak memory"
         )
         table.add_column("loss")
-        for state in STATES:
+        states = [state for state in STATES if any(r["state"] == state for r in rows)]
+        for state in states:
             table.add_column(state, justify="right")
         table.add_column("memory", justify="right")
         for name in dict.fromkeys(r["loss"] for r in rows):
             # F.cross_entropy is in every group: reversed, the first group counts
             by_state = {r["state"]: r for r in reversed(rows) if r["loss"] == name}
             is_reference = name == "F.cross_entropy"
-            results_of_loss = [by_state[state] for state in STATES]
+            results_of_loss = [by_state[state] for state in states]
             times = [f"{r['ms']:.2f} ms" if is_reference else f"{r['ratio']:.2f}x" for r in results_of_loss]
             worst = max(results_of_loss, key=lambda r: r["memory_ratio"])
             ratio = "" if is_reference else f" ({worst['memory_ratio']:.2f}x)"
@@ -209,10 +217,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="runs of each contestant, ten times as many for the smallest shape",
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--shapes", nargs="+", default=[f"{n}x{c}" for n, c in SHAPES], metavar="NxC")
-    parser.add_argument("--out", type=Path, default=RESULT, help="where the JSON goes (default: %(default)s)")
-    parser.add_argument("--child", choices=GROUPS, help=argparse.SUPPRESS)
+    parser.add_argument("--few", action="store_true", help="few classes, next to what a user would write")
+    parser.add_argument("--device", default="cpu", help="where to measure (default: %(default)s)")
+    parser.add_argument("--shapes", nargs="+", metavar="NxC")
+    parser.add_argument("--out", type=Path, help="where the JSON goes (default: below docs/results/losses)")
+    parser.add_argument("--child", choices=[*GROUPS, FEW], help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    args.shapes = args.shapes or [f"{n}x{c}" for n, c in (FEW_SHAPES if args.few else SHAPES)]
+    args.out = args.out or RESULTS / ("few_classes.json" if args.few else "losses.json")
     try:
         args.sizes = [(int(n), int(c)) for n, c in (shape.split("x") for shape in args.shapes)]
     except ValueError:
@@ -224,22 +236,24 @@ def main(argv: list[str]) -> None:
     args = parse(argv)
     torch.set_num_threads(args.threads)
     if args.child:  # one group with one allocator: print the numbers as JSON
-        json.dump(measure(args.child, args.repeats, args.sizes, Console(stderr=True)), sys.stdout)
+        results = measure(args.child, args.repeats, args.sizes, args.device, Console(stderr=True))
+        json.dump(results, sys.stdout)
         return
     console = Console()
     report = provenance(__file__, argv, args.threads)
-    for key, title, environment in (
-        ("default", "default allocator", {}),
-        ("keeping", "allocator keeping its blocks", KEEP_BLOCKS),
-    ):
+    groups = [FEW] if args.few else GROUPS[:1] if args.quick else GROUPS
+    allocators: list[tuple[str, str, dict[str, str]]] = [("default", "default allocator", {})]
+    if not args.few and args.device == "cpu":
+        allocators.append(("keeping", "allocator keeping its blocks", KEEP_BLOCKS))
+    for key, title, environment in allocators:
         console.print(title)
         report[key] = []
-        for group in GROUPS[:1] if args.quick else GROUPS:
+        for group in groups:
             command = [sys.executable, __file__, "--child", group, *argv]
             variables = {**os.environ, "KINETO_LOG_LEVEL": "99", **environment}
             process = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
             report[key] += json.loads(process.stdout)
-    for key, title in (("default", "default allocator"), ("keeping", "allocator keeping its blocks")):
+    for key, title, _ in allocators:
         show(report[key], title, console)
     write(report, args.out)
     console.print(f"written to {args.out}")

@@ -288,3 +288,25 @@ def test_activations_from_before_the_forward(hook: Callable[[Tensor], Tensor] | 
         return [leaf.grad, *grads_of(model)]
 
     assert_same(run)
+
+
+def test_a_model_that_runs_in_full_is_left_to_torch() -> None:
+    """BatchNorm at the outputs couples all samples: after three walks the model keeps torch's backward."""
+    torch.manual_seed(0)
+    layers = (nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4), nn.BatchNorm1d(4))
+    plain = nn.Sequential(*layers)
+    twin = copy.deepcopy(plain)
+    with compact(twin) as compaction:
+        for _ in range(5):
+            for model in (plain, twin):
+                model.zero_grad()
+                half_won(model(X)).backward()
+            for a, b in zip(grads_of(plain), grads_of(twin), strict=True):
+                torch.testing.assert_close(b, a)
+    stats = compaction.stats
+    assert stats.reasons == {
+        "in full from NativeBatchNormBackward0": 3,
+        "most of the model runs in full": 2,
+    }
+    assert (stats.n_backward, stats.n_partial) == (3, 3)
+    assert stats.n_samples_backward == stats.n_samples == 24

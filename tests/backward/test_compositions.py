@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
@@ -85,6 +86,11 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "rolled": lambda x, w: x.roll((1, 2), (1, 2)) * w[0] + x.flip(2),
     "samples rolled": lambda x, w: x.roll(1, 0) * w[0],
     "padded": lambda x, w: F.pad(x, (1, 1, 1, 1))[:, 2:, 1:-1].repeat(1, 2, 1)[:, :T] * w[0],
+    "samples not padded": lambda x, w: F.pad(x, (1, 0, 0, 0, 0, 0))[..., 1:] * w[0],
+    "fourier": lambda x, w: torch.fft.fftn(x, dim=(1, 2)).real * w[0] / 9,
+    "real fourier": lambda x, w: torch.fft.irfft(torch.fft.rfft(x, dim=2), n=H, dim=2) * w[0],
+    "samples in fourier": lambda x, w: torch.fft.fft(x, dim=0).imag * w[0] / 9,
+    "patches": lambda x, w: F.fold(F.unfold(x[:, None], (1, 3)), (T, H), (1, 3)).squeeze(1) * w[0],
     "gathered": lambda x, w: (
         x.gather(2, torch.arange(H).flip(0).expand(B, T, H)) + x.gather(1, torch.zeros(B, 1, H).long()) * w[0]
     ),
@@ -163,3 +169,12 @@ def test_every_operation_by_itself() -> None:
     for name in OPERATIONS:
         for won in ({1, 2, 5}, {0, 1, 2, 3, 4}):
             test_any_composition_is_exact.hypothesis.inner_test([(name, 0)], won, "tokens")
+
+
+@pytest.mark.parametrize("name", ["samples not padded", "fourier", "real fourier", "patches"])
+def test_an_operation_that_keeps_samples_apart_runs_on_survivors(name: str) -> None:
+    model = Network([name], [0])
+    with compact(model, min_dropped=0.0) as compaction:
+        (model(torch.randint(0, 9, (B, T))).square().sum((1, 2)) * (torch.arange(B) % 2)).sum().backward()
+    assert not compaction.stats.in_full
+    assert compaction.stats.n_skipping == 1

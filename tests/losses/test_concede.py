@@ -15,7 +15,7 @@ from torch._dynamo.testing import CompileCounter
 
 import sparring
 from sparring import LinearDelta, LinearLoss, RowLosses, WarmupConcede, make_loss
-from sparring.losses.kernels import margin_softmax
+from sparring.losses.kernels import margin_softmax_chunks
 from sparring.losses.kernels.rule import SOFTMAX_RULE, logit_rule, probability_rule
 from tests import reference
 from tests.cases import batch
@@ -80,9 +80,9 @@ def test_kernels_agree(rule: Any) -> None:
     valid = target != -100
     target = target.clamp(min=0)
     cpu_grad, device_grad = torch.empty_like(logits), torch.empty_like(logits)
-    on_cpu = margin_softmax.margin_softmax_cpu.chunk(logits, target, valid, rule, cpu_grad)
-    on_device = margin_softmax.chunk(logits, target, valid, rule, device_grad)
-    *traced, _ = margin_softmax._equation(logits, target, valid, rule)
+    on_cpu = margin_softmax_chunks.margin_softmax_cpu.chunk(logits, target, valid, rule, cpu_grad)
+    on_device = margin_softmax_chunks.chunk(logits, target, valid, rule, device_grad)
+    *traced, _ = margin_softmax_chunks.equation(logits, target, valid, rule)
     for expected, device, trace in zip(on_cpu, on_device, traced, strict=True):
         torch.testing.assert_close(device, expected)
         torch.testing.assert_close(trace, expected)
@@ -95,7 +95,7 @@ def test_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     logits, target = batch(name, n_rows=64)
     loss = make_loss(name, concede=0.2)
     whole = rows_and_gradient(loss, logits, target)
-    monkeypatch.setattr(margin_softmax, "_rows_per_chunk", lambda *_, **__: 5)
+    monkeypatch.setattr(margin_softmax_chunks, "_rows_per_chunk", lambda *_, **__: 5)
     parts = rows_and_gradient(loss, logits, target)
     assert torch.equal(whole[0].conceded, parts[0].conceded)
     torch.testing.assert_close(parts[1], whole[1])

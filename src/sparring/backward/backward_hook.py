@@ -25,6 +25,11 @@ from sparring.backward.stats import PassCounts, SkipStats
 from sparring.backward.surviving_rows import SurvivingRows
 
 Roots = list[tuple[Edge, Tensor]]  # outputs that have a gradient, and their edges
+# After this many walks in a row that ran less than this share of the nodes on survivors, the model is left
+# to torch: routing between experts or BatchNorm near the outputs.
+MAX_POOR_WALKS = 3
+MIN_ON_SURVIVORS = 0.3
+_POOR = "most of the model runs in full"
 
 
 class _RunningForwards(threading.local):
@@ -44,6 +49,7 @@ class BackwardHook:
         self.min_dropped = min_dropped
         self.enabled = True  # False: forward passes get an ordinary backward
         self.stats = SkipStats()
+        self.n_poor_walks = 0  # in a row: walks that soon had to go on in full
         self._has_warned = False
 
     def before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -73,7 +79,13 @@ class BackwardHook:
             )
 
     def _applies(self) -> bool:
-        return self.enabled and torch.is_grad_enabled() and not obstacles.is_transformed()
+        is_allowed = self.enabled and self.n_poor_walks < MAX_POOR_WALKS
+        return is_allowed and torch.is_grad_enabled() and not obstacles.is_transformed()
+
+    def judge(self, walk: GraphWalk) -> None:
+        """Count walks that cost more than they save: few nodes ran on survivors, the others in full."""
+        is_poor = bool(walk.full_from) and walk.n_on_survivors < MIN_ON_SURVIVORS * walk.n_nodes
+        self.n_poor_walks = self.n_poor_walks + 1 if is_poor else 0
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         """Forward hook of the model. It is called after an error too, then without an output."""
@@ -81,6 +93,8 @@ class BackwardHook:
             self.stats.compiled = True
             return output
         forward = _running.states.pop(self, None)
+        if self.n_poor_walks >= MAX_POOR_WALKS and self.enabled and torch.is_grad_enabled():
+            self.stats.reasons[_POOR] += 1
         if forward is None or output is None or not torch.is_grad_enabled():
             return output
         # torch knows no UserDict, such as the features that a sentence-transformers model writes into
@@ -223,6 +237,7 @@ class RegionBackward:
             return {target: torch.zeros_like(x) for target, x in graph.targets().items()}
         walk = GraphWalk(graph)
         walk.run(roots, grads, rows)
+        self.hook.judge(walk)
         reason = f"in full from {walk.full_from}" if walk.full_from else ""
         stats.count(self.counts, rows.n, rows.n if reason else rows.k, reason=reason)
         stats.in_full += walk.run_in_full

@@ -39,6 +39,8 @@ class GraphWalk:
         self.gradients: dict[Any, Tensor] = {}
         self.run_in_full: Counter[str] = Counter()  # names of nodes
         self.full_from = ""  # name of the first node with a result that stayed full
+        self.n_nodes = len(graph.n_dependents)
+        self.n_on_survivors = 0  # nodes that a rule ran on the surviving rows
         self._waiting: dict[Node, list[CompactGrad | None]] = {}  # gradients of the outputs of a node
         self._n_compact = 0  # waiting gradients that hold surviving rows only
         self._known_rows: list[SurvivingRows] = []
@@ -113,6 +115,7 @@ class GraphWalk:
         if have_same_rows and rows is not None and (rule := rule_for(node)) is not None:
             results = rule(NodeVisit(node, [grad and grad.value for grad in slots], rows, dim))
             if results is not None:
+                self.n_on_survivors += 1
                 return results
         values = run_node(node, [grad and grad.full() for grad in slots])
         if have_same_rows and rows is None:

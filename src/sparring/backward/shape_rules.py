@@ -51,15 +51,32 @@ def _along_other_dimensions(visit: NodeVisit) -> Grads | None:
     """Operations along some dimensions, which treat the others as a batch."""
     node = visit.node
     ndim = len(visit.shape)
-    if hasattr(node, "_saved_pad"):
-        along = tuple(range(ndim - len(node._saved_pad) // 2, ndim))
+    is_pad = hasattr(node, "_saved_pad")
+    if is_pad:  # pairs of sizes, the last dimension first; a dimension with zeros is not padded
+        padding = [signed(size) for size in node._saved_pad]
+        along = tuple(ndim - 1 - i // 2 for i, size in enumerate(padding) if size)
     else:
         along = visit.dims(node._saved_dim if hasattr(node, "_saved_dim") else node._saved_dims)
     saved = visit.saved()
     length = visit.shape[visit.dim]
-    if not along or visit.dim in along or any(x.shape[visit.dim] != length for x in saved.values()):
+    mixes = visit.dim in along or not (along or is_pad)
+    if mixes or any(x.shape[visit.dim] != length for x in saved.values()):
         return None
     return visit.run(visit.dim, dict.fromkeys(saved, visit.dim))
+
+
+@rule("FftC2C FftC2R FftR2C ViewAsComplex ViewAsReal")
+def _fourier(visit: NodeVisit) -> Grads | None:
+    """Transforms along other dimensions. A pair of numbers and a complex one differ in the last dimension."""
+    along = visit.dims(visit.node._saved_dim) if hasattr(visit.node, "_saved_dim") else ()
+    return None if visit.dim in along else visit.run(visit.dim)
+
+
+@rule("Col2Im Im2Col")
+def _patches(visit: NodeVisit) -> Grads | None:
+    """Patches of images: (n, channels · kernel, positions) and (n, channels, height, width)."""
+    has_samples = len(visit.shape) == (3 if kind_of(visit.node.name()) == "Im2Col" else 4)
+    return visit.run(0) if has_samples and visit.dim == 0 else None
 
 
 @rule("Select Slice IndexSelect")

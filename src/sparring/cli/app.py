@@ -17,7 +17,7 @@ from sparring.cli.terminal import check_arguments, fail, make_streams_safe
 from sparring.files import CheckpointWarning
 from sparring.lab.errors import UserError
 
-COMMANDS = {  # each is a module of this package
+COMMANDS = {  # each is a module of this package, or in `ELSEWHERE`
     "losses": "list the losses and their settings",
     "tasks": "list the tasks: availability, sizes and source",
     "run": "train one loss on a task",
@@ -29,6 +29,7 @@ COMMANDS = {  # each is a module of this package
     "doctor": "check the kernels on this machine, and measure them",
     "report": "draw the results of runs on one page, which needs no network",
 }
+ELSEWHERE = {"doctor": "sparring.diagnosis.command"}
 LAB = "accelerate pycountry pydantic rich scipy seqeval sklearn tokenizers tomli transformers"
 REPORT = "altair jinja2 vl_convert"  # modules that the extras of the package install
 EXAMPLES = """examples:
@@ -85,7 +86,7 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         about = f"{help[0].upper()}{help[1:]}."
         command = commands.add_parser(name, help=help, description=about, allow_abbrev=False, **style)
         if name == named:
-            module = import_module(f"sparring.cli.{name}")
+            module = import_module(ELSEWHERE.get(name, f"sparring.cli.{name}"))
             command.epilog = f"examples:\n{module.EXAMPLES}"
             command.set_defaults(command=module.main)
             command.add_argument("--json", action="store_true", help="machine-readable output")

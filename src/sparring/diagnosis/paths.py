@@ -17,7 +17,7 @@ from sparring.functional import linear_as_softmax_loss
 from sparring.heads.parallel import ClassParallelHead
 from sparring.losses.as_softmax import ASSoftmaxLoss
 from sparring.losses.base import valid_targets
-from sparring.losses.kernels import margin_softmax
+from sparring.losses.kernels import margin_softmax_chunks
 from sparring.losses.kernels.implementation import kernel_error, triton_problem
 from sparring.losses.kernels.rule import probability_rule
 
@@ -79,7 +79,7 @@ def equation(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """The torch operations that run everywhere but on CPU."""
     safe, valid = valid_targets(target, IGNORED)
     grad = torch.empty(logits.shape, device=logits.device, dtype=logits.dtype)
-    value, *_ = margin_softmax.chunk(logits, safe, valid, probability_rule(DELTA), grad)
+    value, *_ = margin_softmax_chunks.chunk(logits, safe, valid, probability_rule(DELTA), grad)
     n_valid = valid.sum().clamp(min=1)
     return value.sum() / n_valid, grad / n_valid
 
@@ -166,7 +166,8 @@ def _parallel(device: torch.device) -> Iterator[Finding]:
 @contextmanager
 def _process_group(backend: str) -> Iterator[None]:
     """A process group of this process alone."""
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparring.heads.dispatch import HeadSpec
 from sparring.losses.base import valid_targets
-from sparring.losses.kernels import margin_softmax, margin_softmax_cpu
+from sparring.losses.kernels import margin_softmax_chunks, margin_softmax_cpu
 from sparring.losses.kernels.rule import MarginRule
 
 
@@ -46,7 +46,7 @@ def solve_chunk(logits: Tensor, target: Tensor, spec: HeadSpec, work: Tensor, wi
         return _on_device(logits, target, valid, rule, work, with_grad, margin_softmax_triton.chunk)
     if logits.is_cpu:
         return _on_cpu(logits, target, valid, rule, work, with_grad)
-    return _on_device(logits, target, valid, rule, work, with_grad, margin_softmax.chunk)
+    return _on_device(logits, target, valid, rule, work, with_grad, margin_softmax_chunks.chunk)
 
 
 def _on_cpu(

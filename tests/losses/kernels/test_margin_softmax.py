@@ -10,8 +10,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from sparring.losses.base import valid_targets
-from sparring.losses.kernels import margin_softmax, margin_softmax_cpu
-from sparring.losses.kernels.margin_softmax import _equation, compute_rows, gradient, margin_softmax_rows
+from sparring.losses.kernels import margin_softmax_chunks, margin_softmax_cpu
+from sparring.losses.kernels.margin_softmax import margin_softmax_rows
+from sparring.losses.kernels.margin_softmax_chunks import compute_rows, gradient
+from sparring.losses.kernels.margin_softmax_chunks import equation as _equation
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 
 RULES = {
@@ -70,7 +72,7 @@ def test_eager_equals_the_equation(
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch, on_cpu: bool, rule: MarginRule) -> None:
     logits, target = mixed(101, 13)
     whole = run(logits, target, rule, on_cpu)
-    monkeypatch.setattr(margin_softmax, "_rows_per_chunk", lambda *_, **__: 7)
+    monkeypatch.setattr(margin_softmax_chunks, "_rows_per_chunk", lambda *_, **__: 7)
     for part, all_at_once in zip(run(logits, target, rule, on_cpu), whole, strict=True):
         torch.testing.assert_close(part, all_at_once)
 

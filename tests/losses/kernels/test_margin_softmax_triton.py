@@ -1,4 +1,4 @@
-"""The Triton kernels without a GPU: run by Triton's interpreter, and compiled for two kinds of GPU."""
+"""The Triton kernels without a GPU: run by Triton's interpreter, and compiled for three kinds of GPU."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_interpreted_the_kernels_equal_the_torch_operations(tmp_path: Path) -> N
 
 
 @needs_triton
-def test_they_compile_for_sm_80_and_sm_90(tmp_path: Path) -> None:
+def test_they_compile_for_sm_80_sm_90_and_gfx942(tmp_path: Path) -> None:
     run("compile", tmp_path)

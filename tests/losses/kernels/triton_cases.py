@@ -1,13 +1,16 @@
 """Tests of the Triton kernels without a GPU, one process for each.
 
 TRITON_INTERPRET=1 python -m tests.losses.kernels.triton_cases interpret    run on CPU, compare with torch
-python -m tests.losses.kernels.triton_cases compile                         compile for two kinds of GPU
+python -m tests.losses.kernels.triton_cases compile                         compile for three kinds of GPU
 """
 
 from __future__ import annotations
 
 import itertools
+import re
+import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from sparring import functional as SF
-from sparring.losses.kernels import implementation, margin_softmax, margin_softmax_triton
+from sparring.losses.kernels import implementation, margin_softmax_chunks, margin_softmax_triton
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule, logit_rule, probability_rule
 
 RULES = [probability_rule(0.3), probability_rule(1.0), probability_rule(0.0), logit_rule(2.0), SOFTMAX_RULE]
@@ -39,11 +42,11 @@ def chunks(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> None:
     valid = (torch.arange(14) != 8) & (torch.arange(14) != 13)
     grads = [torch.full(logits.shape, torch.nan) for _ in range(2)]
     triton_result = margin_softmax_triton.chunk(logits, target, valid, rule, grads[0])
-    torch_result = margin_softmax.chunk(logits, target, valid, rule, grads[1])
+    torch_result = margin_softmax_chunks.chunk(logits, target, valid, rule, grads[1])
     assert triton_result[1].equal(torch_result[1])
     assert triton_result[2].equal(torch_result[2])
     exact = torch.full(logits.shape, torch.nan, dtype=torch.float64)
-    value = margin_softmax.chunk(logits.double(), target, valid, rule, exact)[0]
+    value = margin_softmax_chunks.chunk(logits.double(), target, valid, rule, exact)[0]
     for triton_value, torch_value, true in ((triton_result[0], torch_result[0], value), (*grads, exact)):
         torch.testing.assert_close(triton_value, torch_value, equal_nan=True, rtol=1e-5, atol=1e-6)
         assert triton_value.isfinite().equal(true.isfinite())
@@ -137,15 +140,35 @@ def compile_ahead() -> None:
     types |= {"target": "*i64", "valid": "*i8", "active_out": "*i8"}
     kernels = [(margin_softmax_triton.statistics_kernel, {})]
     kernels += [(margin_softmax_triton.loss_kernel, {"WITH_GRAD": with_grad}) for with_grad in (True, False)]
-    for (kernel, flags), dtype, capability in itertools.product(kernels, ("*fp32", "*bf16"), (80, 90)):
+    targets = [GPUTarget("cuda", 80, 32), GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)]
+    for (kernel, flags), dtype, target in itertools.product(kernels, ("*fp32", "*bf16"), targets):
         constants = {"BLOCK": margin_softmax_triton.MAX_BLOCK, **flags}
         signature = {**types, "logits": dtype, **dict.fromkeys(constants, "constexpr")}
         signature = {name: signature[name] for name in kernel.arg_names}
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-        target = GPUTarget("cuda", capability, 32)
         binary = triton.compile(source, target=target, options={"num_warps": 8})
-        assert f"sm_{capability}" in binary.asm["ptx"]
-        assert len(binary.asm["cubin"]) > 1000
+        registers = n_registers(binary.asm)
+        print(f"{kernel.__name__} {dtype} {target.arch}: {registers} registers,", end=" ")
+        print(f"{binary.metadata.shared} bytes of shared memory")
+        assert registers <= 128  # else fewer than two blocks of 8 warps fit a multiprocessor
+        assert binary.metadata.shared <= 48 * 1024
+        if target.backend == "cuda":
+            assert f"sm_{target.arch}" in binary.asm["ptx"]
+
+
+def n_registers(asm: dict[str, Any]) -> int:
+    """Registers of a thread, from the binary's own record."""
+    if "amdgcn" in asm:
+        return int(re.search(r"\.vgpr_count:\s+(\d+)", asm["amdgcn"]).group(1))
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    target = re.search(r"\.target (sm_\w+)", asm["ptx"]).group(1)
+    with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+        file.write(asm["ptx"])
+        file.flush()
+        command = [get_ptxas(int(re.search(r"\d+", target).group())).path, "-v", f"--gpu-name={target}"]
+        process = subprocess.run([*command, file.name, "-o", "/dev/null"], capture_output=True, text=True)
+    return int(re.search(r"Used (\d+) registers", process.stderr + process.stdout).group(1))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparring.losses.base import at_least_float32, in_vmap, valid_targets
-from sparring.losses.kernels.margin_softmax import compute_rows, gradient, is_eager
+from sparring.losses.kernels.margin_softmax import is_eager
+from sparring.losses.kernels.margin_softmax_chunks import compute_rows, gradient
 from sparring.losses.kernels.margin_softmax_dense import EXP_CLASSES, MAX_LOSS, dense_losses, is_dense
 from sparring.losses.kernels.rule import MarginRule
 
@@ -113,7 +114,8 @@ class _DenseMean(torch.autograd.Function):
         grad = ctx.grad
         ctx.grad = None  # the buffer itself is returned
         if grad is None:  # a second backward through the same graph
-            grad = _mean(*ctx.saved_tensors, ctx.rule, with_grad=True).grad
+            logits, target, valid = ctx.saved_tensors
+            grad = _mean(logits, target, valid, ctx.rule, with_grad=True).grad
         scale = upstream.item() / ctx.n_valid
         if math.isfinite(scale):
             grad.mul_(scale)
@@ -122,7 +124,7 @@ class _DenseMean(torch.autograd.Function):
         return grad.to(ctx.dtype), None, None, None
 
 
-def _differentiable_gradient(ctx: Any, upstream: Tensor) -> Tensor:
+def _differentiable_gradient(ctx: Any, upstream: Tensor) -> Any:
     """For create_graph, and for a batch of upstream gradients."""
     logits, target, valid = ctx.saved_tensors
     if valid is None:

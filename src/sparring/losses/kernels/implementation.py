@@ -14,7 +14,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from sparring.losses.kernels import margin_softmax
+from sparring.losses.kernels import margin_softmax_chunks
 from sparring.losses.kernels.rule import MarginRule, logit_rule, probability_rule
 
 IMPLS = ("auto", "torch", "triton")
@@ -127,7 +127,7 @@ def _difference(n_classes: int, rule: MarginRule, device: str, dtype: torch.dtyp
     grad = torch.empty(logits.shape, device=device)
     exact_grad = torch.empty(logits.shape, device=device, dtype=torch.float64)
     result = margin_softmax_triton.chunk(logits, target, valid, rule, grad)
-    expected = margin_softmax.chunk(logits.double(), target, valid, rule, exact_grad)
+    expected = margin_softmax_chunks.chunk(logits.double(), target, valid, rule, exact_grad)
     pairs = zip((*result, grad), (*expected, exact_grad), strict=True)
     return float(torch.stack([(a.double() - b.double()).abs().max() for a, b in pairs]).max())
 

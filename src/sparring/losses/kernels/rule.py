@@ -29,6 +29,8 @@ class MarginRule(NamedTuple):
     floor: Callable[[Tensor], Tensor]  # 1 / p_t -> exp(τ) / p_t, elementwise; anything up to 0 keeps all
     bounds: Callable[[], tuple[float, float]]  # lower and upper bound; torch.compile does not need them
     concede: float = 1.0  # κ: a row is conceded if max p_i − p_t > κ; 1 concedes nothing
+    family: str = "softmax"  # `make_rule` of family and number is this rule, but for κ
+    number: float = 1.0
 
     def keeps_all(self) -> bool:
         """Whether nothing is ever discarded, as in plain softmax."""
@@ -58,6 +60,8 @@ def probability_rule(delta: float) -> MarginRule:
         partial(_probability_threshold, delta=delta),
         partial(_probability_floor, delta=delta),
         partial(_probability_bounds, delta),
+        family="probability",
+        number=delta,
     )
 
 
@@ -67,6 +71,8 @@ def logit_rule(margin: float) -> MarginRule:
         partial(_logit_threshold, margin=margin),
         partial(_logit_floor, margin=margin),
         partial(_logit_bounds, margin),
+        family="logit",
+        number=margin,
     )
 
 
@@ -116,3 +122,10 @@ def _always_plain() -> tuple[float, float]:
 
 
 SOFTMAX_RULE = MarginRule(_keep_all, _no_floor, _always_plain)
+
+
+def make_rule(family: str, number: float, concede: float) -> MarginRule:
+    """The rule of a `family`, with a δ or a margin, and κ."""
+    makers = {"probability": probability_rule, "logit": logit_rule}
+    rule = makers[family](number) if family in makers else SOFTMAX_RULE
+    return rule._replace(concede=concede)

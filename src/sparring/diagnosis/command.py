@@ -1,9 +1,8 @@
 """``sparring doctor``: check the kernels on this machine."""
 
 import argparse
-
-from sparring.cli.terminal import json_text
-from sparring.lab.errors import UserError
+import json
+import sys
 
 EXAMPLES = """  sparring doctor
   sparring doctor --json > doctor.json          for a bug report
@@ -16,12 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    from sparring.diagnosis.doctor import doctor
+    from sparring.diagnosis.doctor import doctor  # torch is not needed for --help
 
     try:
-        only = options.only.split(",") if options.only else None
-        diagnosis = doctor(device=options.device, only=only)
+        diagnosis = doctor(device=options.device, only=options.only.split(",") if options.only else None)
     except (ValueError, RuntimeError) as error:  # an unknown section, or a device that is not there
-        raise UserError(str(error).split("\n")[0]) from None
-    print(json_text(diagnosis.as_json()) if options.json else diagnosis)
+        print(f"sparring: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+    print(json.dumps(diagnosis.as_json(), indent=2) if options.json else diagnosis)
     return 0 if diagnosis.ok else 1
