@@ -21,8 +21,7 @@ from sparring.heads.gradients import NeedsGrad
 from sparring.losses import base
 from sparring.losses.base import RowFunction, at_least_float32, in_float32, in_forward_mode
 from sparring.losses.checks import check_count, check_linear_input
-from sparring.losses.extras import check_extras, row_extras
-from sparring.losses.rows import RowLosses
+from sparring.losses.rows import RowLosses, check_extras, row_extras
 
 
 def fused_rows(

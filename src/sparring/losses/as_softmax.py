@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from sparring.losses.base import ClassLoss, class_last, register, valid_targets
+from sparring.losses.base import ClassLoss, register, valid_targets
 from sparring.losses.checks import check_class_input, check_range
 from sparring.losses.concede import check_concede, concede_value
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
 from sparring.losses.kernels.margin_softmax import margin_log_softmax, margin_softmax_rows
 from sparring.losses.kernels.rule import logit_rule, probability_rule
-from sparring.losses.rows import RowLosses
+from sparring.losses.rows import RowLosses, class_last
 
 
 def as_softmax_rows(

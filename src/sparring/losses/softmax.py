@@ -10,6 +10,7 @@ from sparring.losses.delta import DeltaSchedule
 from sparring.losses.kernels.margin_softmax import margin_softmax_rows
 from sparring.losses.kernels.rule import SOFTMAX_RULE
 from sparring.losses.rows import RowLosses
+from sparring.losses.soft_targets import SOFT_TARGETS, keep_all, scale, smooth
 
 
 def softmax_rows(
@@ -55,6 +56,9 @@ def label_smoothing_rows(
     if epsilon > 0 and n_classes > 1:
         value = value - epsilon / (n_classes - 1) * logp.scatter(1, index, 0).sum(1)
     return RowLosses(torch.where(valid, value, 0), valid, valid & ((n_classes > 1) | value.isnan()))
+
+
+SOFT_TARGETS |= {softmax_rows: keep_all, t_softmax_rows: scale, label_smoothing_rows: smooth}
 
 
 def check_epsilon(epsilon: float) -> float:
