@@ -32,7 +32,7 @@ def main() -> None:
         CrossEncoderTrainingArguments(
             "runs/cross_encoder",
             num_train_epochs=args.epochs,
-            learning_rate=1e-3,
+            learning_rate=2e-3,
             per_device_train_batch_size=16,
             save_strategy="no",
             report_to=[],

@@ -49,6 +49,8 @@ def main() -> None:
     )
     trainer.train()
     print(trainer.evaluate())
+    totals = trainer.engine.totals()
+    print(f"backward for {totals['n_backward']:.0f} of {totals['n_forward']:.0f} samples")
 
 
 if __name__ == "__main__":

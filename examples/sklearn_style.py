@@ -20,7 +20,7 @@ class Classifier(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.2), nn.Linear(128, 10))
-        skip.compact(self.net)
+        self.compaction = skip.compact(self.net)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)
@@ -39,7 +39,7 @@ def main() -> None:
         Classifier,
         criterion=ASSoftmaxLoss,
         optimizer=torch.optim.AdamW,
-        lr=1e-3,
+        lr=5e-3,
         batch_size=32,
         max_epochs=args.epochs,
         iterator_train__shuffle=True,
@@ -51,6 +51,8 @@ def main() -> None:
     search.fit(x[: args.samples], y[: args.samples])
     accuracy = search.score(x[1400:], y[1400:])
     print(f"best δ {search.best_params_['criterion__delta']}, test accuracy {accuracy:.1%}")
+    stats = search.best_estimator_.module_.compaction.stats
+    print(f"backward for {stats.n_samples_backward} of {stats.n_samples} samples")
 
 
 if __name__ == "__main__":

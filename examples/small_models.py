@@ -4,7 +4,18 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizerFast,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 ANIMALS = ("cat", "dog", "bird", "fish", "horse", "cow")
@@ -33,4 +44,19 @@ def small_bert(folder: str | Path, texts: Iterable[str], num_labels: int | None 
     config = BertConfig(vocab_size=len(special) + len(words), num_labels=num_labels or 2, **SIZES)
     model = BertModel(config) if num_labels is None else BertForSequenceClassification(config)
     model.save_pretrained(folder)
+    return str(folder)
+
+
+def small_llama(folder: str | Path, texts: Iterable[str]) -> str:
+    """Save a small causal language model and a tokenizer for the words of the texts. Returns the folder."""
+    words = sorted({word for text in texts for word in text.split()})
+    vocabulary = {word: i for i, word in enumerate(["<pad>", "<unk>", "<eos>", *words])}
+    words_only = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
+    words_only.pre_tokenizer = WhitespaceSplit()
+    special = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "<eos>"}
+    PreTrainedTokenizerFast(tokenizer_object=words_only, **special).save_pretrained(folder)
+    config = LlamaConfig(
+        vocab_size=len(vocabulary), eos_token_id=2, bos_token_id=None, pad_token_id=0, **SIZES
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
     return str(folder)

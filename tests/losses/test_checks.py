@@ -95,7 +95,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "probabilities": (
         lambda: loss(LOGITS, LOGITS.softmax(1)),
         "target holds float32 values in the input's shape (8, 151), expected (8,) class indices. "
-        "For class probabilities use nn.CrossEntropyLoss or target.argmax(1), for 0/1 label rows "
+        "For class probabilities, as of Mixup, use SoftmaxLoss, TSoftmaxLoss, LabelSmoothingLoss or "
+        "SparseSoftmaxLoss, or target.argmax(1); for 0/1 label rows "
         "MultilabelASSoftmaxLoss",
     ),
     "float target": (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import sparring
 from sparring.heads.linear import LinearLoss
 from sparring.heads.parallel import ClassParallelHead
-from sparring.losses.extras import EXTRAS
+from sparring.losses.rows import EXTRAS
 from tests.cases import CASES, IDS, batch, is_multilabel, make
 
 FLOATS = tuple(name for name in EXTRAS if name != "correct")

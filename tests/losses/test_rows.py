@@ -31,10 +31,11 @@ def test_weights() -> None:
     assert r.reduce("none").tolist() == [2, 0, 0, 3]
 
 
-def test_is_a_plain_tuple_of_five() -> None:
-    value, valid, active, weight, conceded = rows()
+def test_is_a_plain_tuple_of_six() -> None:
+    value, valid, active, weight, conceded, extras = rows()
     assert weight is None
     assert conceded is None
+    assert extras is None
     assert value.shape == valid.shape == active.shape == (4,)
 
 

@@ -20,11 +20,10 @@ from sparring.heads.gradients import NeedsGrad
 from sparring.losses import base
 from sparring.losses.base import RowFunction, at_least_float32, in_float32, in_forward_mode
 from sparring.losses.checks import check_count, check_linear_input
-from sparring.losses.extras import check_extras, row_extras
 from sparring.losses.kernels.dense_mean import MAX_SIZE
 from sparring.losses.kernels.implementation import choose_impl
 from sparring.losses.kernels.margin_softmax_dense import MAX_CLASSES
-from sparring.losses.rows import RowLosses
+from sparring.losses.rows import RowLosses, check_extras, row_extras
 
 
 def fused_rows(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from sparring.heads.chunked import chunk_sizes
 from sparring.heads.dispatch import check_bias, check_class_weight, resolve_loss
 from sparring.heads.fused import linear_rows
+from sparring.heads.loss_wrapper import LossWrapper
 from sparring.losses import base
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss
@@ -21,7 +22,6 @@ from sparring.losses.checks import check_count
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
 from sparring.losses.diagnostics import LabelMargins, label_margins, margins
 from sparring.losses.kernels.implementation import IMPLS
-from sparring.losses.loss_wrapper import LossWrapper
 from sparring.losses.rows import RowLosses
 
 

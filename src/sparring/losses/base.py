@@ -20,40 +20,17 @@ from sparring.losses.checks import (
     check_multilabel_input,
     under_autocast,
 )
-from sparring.losses.extras import row_extras
-from sparring.losses.rows import RowLosses, check_reduction
+from sparring.losses.kernels.modes import at_least_float32 as at_least_float32
+from sparring.losses.kernels.modes import in_autograd_vmap as in_autograd_vmap
+from sparring.losses.kernels.modes import in_float32 as in_float32
+from sparring.losses.kernels.modes import in_forward_mode as in_forward_mode
+from sparring.losses.kernels.modes import in_vmap as in_vmap
+from sparring.losses.rows import RowLosses, check_reduction, class_last, row_extras, row_shape
+from sparring.losses.soft_targets import soft_target_rows, takes_probabilities
 
 RowFunction = Callable[..., RowLosses]
 # Row functions with a quicker way to the mean loss. It returns None where the rows have to be computed.
 MEANS: dict[RowFunction, Callable[..., Tensor | None]] = {}
-
-
-def at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-def in_float32(logits: Tensor) -> Tensor:
-    """Logits in float32 at least."""
-    return logits.to(at_least_float32(logits.dtype))
-
-
-def in_forward_mode() -> bool:
-    """Whether forward-mode AD is active (`torch.func.jvp`, `jacfwd` or `torch.autograd.forward_ad`).
-
-    The losses then run as differentiable torch operations: with nested forward mode, torch silently computes
-    a wrong second derivative from an autograd.Function that defines `jvp`.
-    """
-    return torch.autograd.forward_ad._current_level >= 0
-
-
-def in_autograd_vmap(x: Tensor) -> bool:
-    """Whether x is a batch of gradients under `is_grads_batched`, whose vmap is older than torch.func's."""
-    return torch._C._functorch.is_legacy_batchedtensor(x)
-
-
-def in_vmap(x: Tensor) -> bool:
-    """Whether x is a batch of tensors inside any vmap: in-place multiplication by it is not possible."""
-    return in_autograd_vmap(x) or torch._C._functorch.is_batchedtensor(x)
 
 
 def valid_targets(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
@@ -67,11 +44,6 @@ def row_weights(weight: Tensor, target: Tensor, valid: Tensor, dtype: torch.dtyp
     return torch.where(valid, weight.to(dtype)[target], 0)
 
 
-def class_last(input: Tensor) -> Tensor:
-    """(C,), (N, C) or (N, C, d1, …) to (N, d1, …, C): one row of logits per target."""
-    return input if input.dim() == 1 else input.movedim(1, -1)
-
-
 def class_rows(
     row_function: RowFunction,
     input: Tensor,
@@ -83,6 +55,8 @@ def class_rows(
     **settings: Any,
 ) -> RowLosses:
     """Check input in the shapes of nn.CrossEntropyLoss, flatten it to rows, and compute their losses."""
+    if isinstance(target, Tensor) and takes_probabilities(row_function, input, target):
+        return soft_target_rows(row_function, input, target, weight, row_weight, extras, **settings)
     check_class_input(input, target, weight, ignore_index)
     logits = class_last(input)
     logits = logits.reshape(-1, logits.shape[-1])  # (rows, C)
@@ -143,7 +117,7 @@ def class_loss(
         if mean is not None:
             return mean if mean.dtype == input.dtype else mean.to(loss_dtype(input))
     rows = class_rows(row_function, input, target, weight, ignore_index, **settings)
-    return reduce(rows, reduction, input, target.shape)
+    return reduce(rows, reduction, input, row_shape(input, target))
 
 
 def multilabel_loss(
@@ -207,8 +181,10 @@ class ClassLoss(Loss):
 
     Shape:
         - input: ``(C,)``, ``(N, C)`` or ``(N, C, d1, …)`` logits
-        - target: ``()``, ``(N,)`` or ``(N, d1, …)`` class indices; rows with ``ignore_index`` are left out
-        - output: a scalar, or the target's shape with ``reduction="none"``
+        - target: ``()``, ``(N,)`` or ``(N, d1, …)`` class indices; rows with ``ignore_index`` are left out.
+          Softmax, t-softmax, label smoothing and Sparse-Softmax also take class probabilities in the input's
+          shape, as nn.CrossEntropyLoss does.
+        - output: a scalar, or the shape of class indices with ``reduction="none"``
 
     Raises:
         TypeError: An argument has the wrong Python type.
@@ -230,7 +206,8 @@ class ClassLoss(Loss):
         cls = type(self)
         if row_weight is not None or (cls.rows, cls._rows) != (Loss.rows, ClassLoss._rows):
             options: dict[str, Any] = {} if row_weight is None else {"row_weight": row_weight}
-            return reduce(self.rows(input, target, **options), self.reduction, input, target.shape)
+            rows = self.rows(input, target, **options)
+            return reduce(rows, self.reduction, input, row_shape(input, target))
         arguments = (input, target, self.weight, self.ignore_index, self.reduction)
         return class_loss(cls.row_function, *arguments, **self.settings())
 

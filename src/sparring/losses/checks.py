@@ -68,8 +68,9 @@ def check_class_input(input: Tensor, target: Tensor, weight: Tensor | None, igno
     if target.is_floating_point() and target.shape == input.shape:
         raise ValueError(
             f"target holds {_dtype(target)} values in the input's shape {_shape(target)}, "
-            f"expected {tuple(rows)} class indices. For class probabilities use nn.CrossEntropyLoss "
-            "or target.argmax(1), for 0/1 label rows MultilabelASSoftmaxLoss"
+            f"expected {tuple(rows)} class indices. For class probabilities, as of Mixup, use SoftmaxLoss, "
+            "TSoftmaxLoss, LabelSmoothingLoss or SparseSoftmaxLoss, or target.argmax(1); for 0/1 label rows "
+            "MultilabelASSoftmaxLoss"
         )
     if n_classes == 0:
         raise ValueError(f"input has shape {_shape(input)}: no classes in dim {class_dim}")
@@ -82,6 +83,18 @@ def check_class_input(input: Tensor, target: Tensor, weight: Tensor | None, igno
     else:
         hint = "Classes belong in dim 1 of the input"
     _check_indices(target, rows, n_classes, weight, ignore_index, hint)
+
+
+def check_soft_input(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
+    """(C,), (N, C) or (N, C, d1, …) logits with class probabilities in the same shape."""
+    _check_tensors(input, target, "class probabilities")
+    if input.dim() == 0 or input.shape[min(1, input.dim() - 1)] == 0:
+        raise ValueError(
+            f"input has shape {_shape(input)}, expected logits of shape (C,), (N, C) or (N, C, …)"
+        )
+    n_classes = input.shape[min(1, input.dim() - 1)]
+    if weight is not None and weight.shape != (n_classes,):
+        raise ValueError(f"weight has shape {_shape(weight)}, expected ({n_classes},): one weight per class")
 
 
 def _check_indices(

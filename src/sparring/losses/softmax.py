@@ -12,6 +12,7 @@ from sparring.losses.kernels.dense_mean import dense_mean, is_small
 from sparring.losses.kernels.margin_softmax import margin_softmax_rows
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule
 from sparring.losses.rows import RowLosses
+from sparring.losses.soft_targets import SOFT_TARGETS, keep_all, scale, smooth
 
 
 def softmax_rows(
@@ -85,6 +86,7 @@ def _label_smoothing_mean(logits: Tensor, target: Tensor, ignore_index: int, eps
 
 
 MEANS[label_smoothing_rows] = _label_smoothing_mean
+SOFT_TARGETS |= {softmax_rows: keep_all, t_softmax_rows: scale, label_smoothing_rows: smooth}
 
 
 def check_epsilon(epsilon: float) -> float:

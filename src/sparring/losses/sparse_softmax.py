@@ -6,6 +6,7 @@ from torch import Tensor
 from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
 from sparring.losses.checks import check_count
 from sparring.losses.rows import RowLosses
+from sparring.losses.soft_targets import SOFT_TARGETS, keep_largest
 from sparring.losses.softmax import softmax_rows
 
 
@@ -31,6 +32,9 @@ def sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: in
     if k == 1:
         active = valid & ((classes != index).any(1) | value.isnan())
     return RowLosses(torch.where(active, value, 0), valid, active)
+
+
+SOFT_TARGETS[sparse_softmax_rows] = keep_largest
 
 
 @register("sparse-softmax", sparse_softmax_rows, "k")

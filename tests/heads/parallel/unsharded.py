@@ -11,7 +11,7 @@ from torch import Tensor
 import sparring
 from sparring import ClassParallelHead, LinearLoss
 from sparring.losses import ASSoftmaxLoss, Loss, SoftmaxLoss, SparseSoftmaxLoss
-from sparring.losses.extras import EXTRAS
+from sparring.losses.rows import EXTRAS
 
 LOSSES: list[tuple[type[Loss], dict[str, Any]]] = [
     (SoftmaxLoss, {}),

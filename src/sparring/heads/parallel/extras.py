@@ -19,8 +19,8 @@ from sparring.heads.parallel.chunked import (
 from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import ClassShard
 from sparring.losses.base import at_least_float32, in_vmap
-from sparring.losses.extras import RowStatistics
 from sparring.losses.kernels.rule import SOFTMAX_RULE
+from sparring.losses.rows import RowStatistics
 
 SPEC_LOSS = ParallelMarginSoftmax(SOFTMAX_RULE, 1)  # extras do not depend on the loss
 N_STATISTICS = len(RowStatistics._fields)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sparring.heads.dispatch import check_bias, check_class_weight, product_dtype, resolve_loss
 from sparring.heads.gradients import NeedsGrad
+from sparring.heads.loss_wrapper import LossWrapper
 from sparring.heads.parallel import chunked, dtensor
 from sparring.heads.parallel.autograd import OwnRows, ParallelCall, ParallelRows
 from sparring.heads.parallel.collectives import Collectives
@@ -24,9 +25,7 @@ from sparring.losses.base import ClassLoss, Loss, at_least_float32, reduce, vali
 from sparring.losses.checks import check_count, check_features
 from sparring.losses.concede import concede_value
 from sparring.losses.delta import DeltaSchedule
-from sparring.losses.extras import check_extras
-from sparring.losses.loss_wrapper import LossWrapper
-from sparring.losses.rows import RowLosses
+from sparring.losses.rows import RowLosses, check_extras
 
 INPUTS = ("replicated", "gathered")
 
