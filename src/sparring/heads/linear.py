@@ -23,7 +23,7 @@ from sparring.heads.dispatch import (
     product_dtype,
     resolve_loss,
 )
-from sparring.heads.fused import fused_rows
+from sparring.heads.fused import fused_rows, small_mean
 from sparring.losses import base
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss, RowFunction
@@ -84,9 +84,10 @@ def linear_loss(
     **settings: Any,
 ) -> Tensor:
     """`linear_rows`, reduced."""
-    rows = linear_rows(
-        row_function, input, linear_weight, target, multilabel=multilabel, reduction=reduction, **settings
-    )
+    tensors = (input, linear_weight, target)
+    if reduction == "mean" and (mean := small_mean(row_function, *tensors, **settings)) is not None:
+        return mean
+    rows = linear_rows(row_function, *tensors, multilabel=multilabel, reduction=reduction, **settings)
     return base.reduce(rows, reduction, input, input.shape[:-1])
 
 
@@ -156,15 +157,17 @@ class LinearLoss(LossWrapper):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         if self.fused:
-            rows = self._fused_rows(input, target, self.reduction)
-            return base.reduce(rows, self.reduction, input, input.shape[:-1])
+            tensors = (input, self.linear.weight, target)
+            row_function = type(self.loss).row_function
+            return linear_loss(row_function, *tensors, reduction=self.reduction, **self._arguments())
         value: Tensor = self.loss(*self._logits_and_target(input, target))
         return value.reshape(input.shape[:-1]) if self.reduction == "none" else value
 
     def rows(self, input: Tensor, target: Tensor) -> RowLosses:
         """One loss per row, and which rows are valid, won or active."""
         if self.fused:
-            return self._fused_rows(input, target, "mean")
+            tensors = (input, self.linear.weight, target)
+            return linear_rows(type(self.loss).row_function, *tensors, **self._arguments())
         return self.loss.rows(*self._logits_and_target(input, target))
 
     def logits(self, input: Tensor) -> Tensor:
@@ -216,21 +219,17 @@ class LinearLoss(LossWrapper):
         plain_layer = type(linear).forward is nn.Linear.forward and not has_hooks
         return plain_layer and loss.rows is loss_base.rows and loss.forward is loss_base.forward
 
-    def _fused_rows(self, input: Tensor, target: Tensor, reduction: str) -> RowLosses:
-        return linear_rows(
-            type(self.loss).row_function,
-            input,
-            self.linear.weight,
-            target,
-            linear_bias=self.linear.bias,
-            weight=getattr(self.loss, "weight", None),
-            ignore_index=self.ignore_index,
-            multilabel=self.multilabel,
-            impl=self.impl,
-            chunk_rows=self.chunk_rows,
-            reduction=reduction,
+    def _arguments(self) -> dict[str, Any]:
+        """What `linear_rows` needs besides tensors and reduction."""
+        return {
+            "linear_bias": self.linear.bias,
+            "weight": getattr(self.loss, "weight", None),
+            "ignore_index": self.ignore_index,
+            "multilabel": self.multilabel,
+            "impl": self.impl,
+            "chunk_rows": self.chunk_rows,
             **self.loss.settings(),
-        )
+        }
 
     def _logits_and_target(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.logits(input)
