@@ -88,6 +88,7 @@ def blocks(text: str) -> list[str]:
     "page",
     [
         "README.md",
+        "docs/gpu.md",
         "docs/integrations.md",
         "docs/labels.md",
         "docs/linear.md",
