@@ -2,7 +2,7 @@
 
     python benchmarks/losses.py                 the whole table, about a quarter of an hour
     python benchmarks/losses.py --quick         AS-Softmax and its rivals only, about a minute
-    python benchmarks/losses.py --few           few classes: each loss and what a user would write, two minutes
+    python benchmarks/losses.py --few           few classes: each loss beside what a user would write
     python benchmarks/losses.py --quick --device cuda      on a GPU
 
 Rivals are the plain masked form of AS-Softmax, a minimal autograd Function, the losses of the entmax package

@@ -1,6 +1,7 @@
 """The row losses of a linear head, by the form that fits: chunked, traced or unfused."""
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +19,10 @@ from sparring.heads.dispatch import (
 )
 from sparring.heads.gradients import NeedsGrad
 from sparring.losses import base
-from sparring.losses.base import RowFunction, at_least_float32, in_float32, in_forward_mode
-from sparring.losses.checks import check_count, check_linear_input
+from sparring.losses.base import MEANS, RowFunction, at_least_float32, in_float32, in_forward_mode
+from sparring.losses.checks import check_count, check_linear_input, under_autocast
 from sparring.losses.kernels.dense_mean import MAX_SIZE
-from sparring.losses.kernels.implementation import choose_impl
+from sparring.losses.kernels.implementation import VARIABLE, choose_impl
 from sparring.losses.kernels.margin_softmax_dense import MAX_CLASSES
 from sparring.losses.rows import RowLosses, check_extras, row_extras
 
@@ -73,6 +74,43 @@ def _scaled(coefficient: Tensor | None, row_weight: Tensor, dtype: torch.dtype) 
     """Coefficients times the weights of rows."""
     row_weight = row_weight.detach().reshape(-1).to(at_least_float32(dtype))
     return row_weight if coefficient is None else coefficient * row_weight
+
+
+def small_mean(
+    row_function: RowFunction,
+    features: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None = None,
+    impl: str = "auto",
+    ignore_index: int = -100,
+    **settings: Any,
+) -> Tensor | None:
+    """The mean loss over few classes on CPU, by the loss on the logits. None if this is another case.
+
+    The arguments are not checked yet. The features of an ignored row may be NaN, so there must be none.
+    """
+    options = (settings.pop("weight", None), settings.pop("chunk_rows", None))
+    is_plain = options == (None, None) and not settings.pop("multilabel", False) and impl in ("auto", "torch")
+    if not is_plain or row_function not in MEANS:
+        return None
+    tensors = [features, linear_weight] if linear_bias is None else [features, linear_weight, linear_bias]
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or in_forward_mode():
+        return None
+    on_cpu = all(type(x) in (Tensor, nn.Parameter) and x.is_cpu and x.dtype == torch.float32 for x in tensors)
+    if not on_cpu or VARIABLE in os.environ:
+        return None
+    is_matrix = features.dim() == 2 and linear_weight.dim() == 2
+    if not is_matrix or features.shape[1] != linear_weight.shape[1] or under_autocast(features):
+        return None
+    if len(features) * len(linear_weight) > MAX_SIZE:
+        return None
+    if linear_bias is not None and linear_bias.shape != linear_weight.shape[:1]:
+        return None
+    if type(target) is not Tensor or target.numel() == 0 or target.is_floating_point() or target.min() < 0:
+        return None
+    logits = F.linear(features, linear_weight, linear_bias)
+    return MEANS[row_function](logits, target, ignore_index=ignore_index, **settings)
 
 
 def _is_small(features: Tensor, weight: Tensor, spec: HeadSpec) -> bool:
@@ -156,10 +194,15 @@ def linear_loss(
     *,
     reduction: str,
     multilabel: bool = False,
+    row_weight: Tensor | None = None,
     **settings: Any,
 ) -> Tensor:
     """`linear_rows`, reduced."""
-    rows = linear_rows(
-        row_function, input, linear_weight, target, multilabel=multilabel, reduction=reduction, **settings
-    )
+    tensors = (input, linear_weight, target)
+    if reduction == "mean" and row_weight is None:
+        mean = small_mean(row_function, *tensors, **settings)
+        if mean is not None:
+            return mean
+    options: dict[str, Any] = {"multilabel": multilabel, "reduction": reduction, "row_weight": row_weight}
+    rows = linear_rows(row_function, *tensors, **options, **settings)
     return base.reduce(rows, reduction, input, input.shape[:-1])

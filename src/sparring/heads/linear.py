@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from sparring.heads.chunked import chunk_sizes
 from sparring.heads.dispatch import check_bias, check_class_weight, resolve_loss
-from sparring.heads.fused import linear_rows
+from sparring.heads.fused import linear_loss, linear_rows
 from sparring.heads.loss_wrapper import LossWrapper
-from sparring.losses import base
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.base import ClassLoss, Loss, MultilabelLoss
 from sparring.losses.checks import check_count
@@ -90,9 +89,11 @@ class LinearLoss(LossWrapper):
         return head
 
     def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
+        options: dict[str, Any]
         if self.fused:
-            rows = self._fused_rows(input, target, self.reduction, row_weight=row_weight)
-            return base.reduce(rows, self.reduction, input, input.shape[:-1])
+            tensors = (input, self.linear.weight, target)
+            options = {"reduction": self.reduction, "row_weight": row_weight, **self._arguments()}
+            return linear_loss(type(self.loss).row_function, *tensors, **options)
         options = {} if row_weight is None else {"row_weight": row_weight.reshape(-1)}
         value: Tensor = self.loss(*self._logits_and_target(input, target), **options)
         return value.reshape(input.shape[:-1]) if self.reduction == "none" else value
@@ -112,11 +113,12 @@ class LinearLoss(LossWrapper):
             row_weight, extras: As those of `Loss.rows`. Extras cost one more product with the weights, and
                 their gradients another two; nothing where they are not asked for.
         """
+        options: dict[str, Any]
         if self.fused:
-            return self._fused_rows(input, target, "mean", row_weight=row_weight, extras=extras)
-        options: dict[str, Any] = {"row_weight": row_weight, "extras": extras}
-        if row_weight is None and not extras:
-            options = {}
+            tensors = (input, self.linear.weight, target)
+            options = {"row_weight": row_weight, "extras": extras, **self._arguments()}
+            return linear_rows(type(self.loss).row_function, *tensors, **options)
+        options = {"row_weight": row_weight, "extras": extras} if row_weight is not None or extras else {}
         return self.loss.rows(*self._logits_and_target(input, target), **options)
 
     def logits(self, input: Tensor) -> Tensor:
@@ -168,22 +170,17 @@ class LinearLoss(LossWrapper):
         plain_layer = type(linear).forward is nn.Linear.forward and not has_hooks
         return plain_layer and loss.rows is loss_base.rows and loss.forward is loss_base.forward
 
-    def _fused_rows(self, input: Tensor, target: Tensor, reduction: str, **options: Any) -> RowLosses:
-        return linear_rows(
-            type(self.loss).row_function,
-            input,
-            self.linear.weight,
-            target,
-            linear_bias=self.linear.bias,
-            weight=getattr(self.loss, "weight", None),
-            ignore_index=self.ignore_index,
-            multilabel=self.multilabel,
-            impl=self.impl,
-            chunk_rows=self.chunk_rows,
-            reduction=reduction,
-            **options,
+    def _arguments(self) -> dict[str, Any]:
+        """What `linear_rows` and `linear_loss` need besides tensors and what a call decides."""
+        return {
+            "linear_bias": self.linear.bias,
+            "weight": getattr(self.loss, "weight", None),
+            "ignore_index": self.ignore_index,
+            "multilabel": self.multilabel,
+            "impl": self.impl,
+            "chunk_rows": self.chunk_rows,
             **self.loss.settings(),
-        )
+        }
 
     def _logits_and_target(self, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         logits = self.logits(input)
