@@ -88,7 +88,6 @@ def blocks(text: str) -> list[str]:
     "page",
     [
         "README.md",
-        "docs/integrations.md",
         "docs/labels.md",
         "docs/linear.md",
         "docs/losses.md",
