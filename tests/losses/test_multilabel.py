@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import sparring
+from tests.cases import NAMES, is_multilabel
 
 MULTILABEL = [
     sparring.MultilabelSoftmaxLoss(),
@@ -144,3 +145,45 @@ def test_an_undefined_label_makes_its_row_nan_when_compiled() -> None:
     loss = torch.compile(sparring.MultilabelASSoftmaxLoss(reduction="none"), backend="eager", fullgraph=True)
     assert loss(torch.randn(2, 3), torch.tensor([[1, 0, 2], [1, 0, 0]])).isnan().tolist() == [True, False]
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if is_multilabel(name)])
+def test_a_positive_label_of_weight_three_counts_as_three_labels(name: str) -> None:
+    """Classes that are repeated with the same logit; the margin, which sees p, is left alone with δ = 1."""
+    settings = {"delta": 1.0} if "as" in name.split("-") else {"k": 100} if "sparse" in name else {}
+    logits = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor(
+        [[1, 0, 0, 1], [1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, -100, 0], [1, 0, 1, 0]]
+    )
+    weighted = sparring.make_loss(name, **settings, pos_weight=torch.tensor([3.0, 1.0, 2.0, 0.0]))
+    copies = torch.tensor([0, 0, 0, 1, 2, 2, 3])
+    repeated = target[:, copies].clone()
+    first = torch.tensor([True, False, False, True, True, False, True])
+    repeated[:, ~first] = torch.where(repeated[:, ~first] == 1, 1, -100)  # a negative label stays one label
+    repeated[:, -1] = torch.where(repeated[:, -1] == 1, -100, repeated[:, -1])  # weight 0
+    expected = sparring.make_loss(name, **settings, reduction="none")(logits[:, copies], repeated)
+    actual = weighted.rows(logits, target).value
+    torch.testing.assert_close(actual, expected)
+    upstream = torch.rand(6, dtype=torch.float64)
+    gradients = (torch.autograd.grad(x, logits, upstream, retain_graph=True)[0] for x in (actual, expected))
+    torch.testing.assert_close(*gradients)
+
+
+def test_pos_weight_in_a_fused_head_and_its_errors() -> None:
+    weight = torch.tensor([2.0, 0.5, 1.0, 4.0])
+    loss = sparring.MultilabelASSoftmaxLoss(0.1, pos_weight=weight)
+    head = sparring.LinearLoss(3, 4, loss=loss, chunk_rows=2)
+    features, target = torch.randn(5, 3), (torch.rand(5, 4) < 0.4).long()
+    torch.testing.assert_close(head(features, target), loss(head.logits(features), target))
+    assert "pos_weight" not in repr(loss)
+    ones = sparring.MultilabelASSoftmaxLoss(0.1, pos_weight=torch.ones(4))
+    logits = torch.randn(5, 4)
+    torch.testing.assert_close(ones(logits, target), sparring.MultilabelASSoftmaxLoss(0.1)(logits, target))
+    with pytest.raises(ValueError, match="pos_weight has 4 numbers, expected one for each of 3"):
+        loss(torch.zeros(2, 3), torch.zeros(2, 3))
+    with pytest.raises(ValueError, match=r"at least 0 per class, got .* minimum -1"):
+        sparring.MultilabelSoftmaxLoss(pos_weight=torch.tensor([1.0, -1.0]))
+    with pytest.raises(ValueError, match="one weight per class"):
+        sparring.LinearLoss(3, 5, loss=loss)
+    with pytest.raises(ValueError, match="no class-parallel form: its labels are a matrix"):
+        sparring.ClassParallelHead(3, 4, loss=loss)

@@ -73,6 +73,7 @@ class LinearLoss(LossWrapper):
         if impl not in IMPLS:
             raise ValueError(f"impl must be one of {', '.join(IMPLS)}; got {impl!r}")
         check_class_weight(getattr(loss, "weight", None), num_classes)
+        check_class_weight(getattr(loss, "pos_weight", None), num_classes)
         check_count("in_features", in_features)
         check_count("num_classes", num_classes)
         self.linear = nn.Linear(in_features, num_classes, bias, device, dtype)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from sparring.files import atomic_write
 from sparring.integrations.hf_data import Window, resting_loader, take_window
+from sparring.integrations.hf_imports import Trainer, TrainingArguments, has_length
 from sparring.integrations.hf_loss import align, loss_func, window_mean
 from sparring.integrations.hf_steps import StepCounter, check_arguments
 from sparring.integrations.settings import Settings
@@ -31,14 +32,6 @@ from sparring.training.batches import LABELS, Batch, logits_of
 from sparring.training.engine import Engine
 from sparring.training.identity import describe_loss, differences
 from sparring.training.resting.sampler import RestingLoader
-
-try:
-    from transformers import Trainer, TrainingArguments
-    from transformers.trainer_utils import has_length
-except ImportError as error:
-    raise ImportError(
-        "SparringTrainer needs transformers and accelerate: pip install 'sparring[hf]'"
-    ) from error
 
 __all__ = ["SparringArguments", "SparringMixin", "SparringTrainer", "loss_func"]
 
@@ -94,7 +87,8 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
         self.objective: Any = parts.loss
         # whether windows are cut here: otherwise by the Trainer, of gradient_accumulation_steps batches
         self._windowed = parts.accumulation is not None or parts.scorecard is not None
-        check_arguments(self.args, parts, self.accelerator.distributed_type.value)
+        aux_loss = getattr(self, "aux_loss_enabled", False)
+        check_arguments(self.args, parts, self.accelerator.distributed_type.value, aux_loss)
 
     # ------------------------------------------------------------ the model and its loss
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-
+from sparring.integrations.hf_imports import (
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from sparring.training.presets import RunParts
 
 if TYPE_CHECKING:
@@ -15,8 +19,18 @@ REFUSED = ("DEEPSPEED", "FSDP", "MEGATRON_LM", "XLA", "DataParallel")
 STEPPED_AT_EVALUATIONS = ("ReduceLROnPlateau", "GreedyLR")  # schedules that the Trainer does not step itself
 
 
-def check_arguments(args: TrainingArguments, parts: RunParts, distributed_type: str) -> None:
-    """Raise ValueError for TrainingArguments that exclude the settings of a SparringTrainer."""
+def check_arguments(
+    args: TrainingArguments, parts: RunParts, distributed_type: str, aux_loss: bool = False
+) -> None:
+    """Raise ValueError for TrainingArguments that exclude the settings of a SparringTrainer.
+
+    ``aux_loss``: whether a trainer of TRL adds the auxiliary loss of a mixture of experts.
+    """
+    if aux_loss or getattr(args, "loss_type", "nll") != "nll":
+        raise ValueError(
+            "a SparringTrainer has one loss; set TRL's loss_type to nll and the model's output_router_logits"
+            " to False (rows(…, row_weight=…) scales tokens in a loop of your own)"
+        )
     if parts.accumulation is not None and parts.accumulation.decide != "previous":
         raise ValueError(
             "the Trainer fetches a window before the forward pass of its first batch; use"

@@ -10,16 +10,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from sparring.backward.compact import Compaction, compact
 from sparring.heads.parallel.collectives import Collectives
+from sparring.integrations.lightning_imports import Callback, LightningModule, Trainer, rank_zero_warn
 from sparring.losses import Loss
 from sparring.losses.base import MultilabelLoss, reduce
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.engine import current_delta, step_schedules
-
-try:
-    from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.utilities import rank_zero_warn
-except ImportError as error:
-    raise ImportError("this needs Lightning: pip install 'sparring[lightning]'") from error
 
 REFUSED = ("DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy")
 

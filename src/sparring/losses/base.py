@@ -18,6 +18,7 @@ from sparring.losses.checks import (
     check_class_input,
     check_label_ignore_index,
     check_multilabel_input,
+    check_pos_weight,
     under_autocast,
 )
 from sparring.losses.kernels.modes import at_least_float32 as at_least_float32
@@ -86,7 +87,7 @@ def multilabel_rows(
     """Check (…, C) logits and (…, C) labels, flatten them to rows, and compute their losses."""
     if extras:
         raise ValueError("extras need one target class for each row; a multi-label row has several")
-    check_multilabel_input(input, target, ignore_index)
+    check_multilabel_input(input, target, ignore_index, settings.get("pos_weight"))
     logits, labels = (x.reshape(-1, input.shape[-1]) for x in (input, target))
     rows = row_function(logits, labels, ignore_index=ignore_index, **settings)
     return rows if row_weight is None else rows.scaled(row_weight)
@@ -171,7 +172,8 @@ class Loss(nn.Module):
 
     def extra_repr(self) -> str:
         settings = self.settings().items()
-        attributes = {k: v for k, v in settings if v is not None and not isinstance(v, nn.Module)}
+        hidden = (nn.Module, Tensor)
+        attributes = {k: v for k, v in settings if v is not None and not isinstance(v, hidden)}
         attributes |= {"ignore_index": self.ignore_index, "reduction": self.reduction}
         return ", ".join(f"{k}={v!r}" for k, v in attributes.items())
 
@@ -223,9 +225,18 @@ class MultilabelLoss(Loss):
         - output: a scalar, or ``(…)`` with ``reduction="none"``. Predict with ``input > 0``.
     """
 
-    def __init__(self, ignore_index: int = -100, reduction: str = "mean") -> None:
+    pos_weight: Tensor | None
+
+    def __init__(
+        self, ignore_index: int = -100, reduction: str = "mean", pos_weight: Tensor | None = None
+    ) -> None:
         super().__init__(ignore_index, reduction)
         check_label_ignore_index(ignore_index)
+        self.register_buffer("pos_weight", check_pos_weight(pos_weight))
+
+    def settings(self) -> dict[str, Any]:
+        settings = super().settings()
+        return settings if self.pos_weight is None else {**settings, "pos_weight": self.pos_weight}
 
     def _rows(self, input: Tensor, target: Tensor, **options: Any) -> RowLosses:
         return multilabel_rows(type(self).row_function, input, target, self.ignore_index, **options)

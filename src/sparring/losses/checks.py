@@ -30,7 +30,8 @@ def _check_tensor(name: str, x: object, content: str) -> None:
         raise TypeError(f"{name} must be a Tensor {content}, got {type(x).__name__}")
 
 
-def _check_tensors(input: Tensor, target: Tensor, labels: str, *, content: str = "logits") -> None:
+def check_tensors(input: Tensor, target: Tensor, labels: str, *, content: str = "logits") -> None:
+    """Floating-point input and a target on one device."""
     _check_tensor("input", input, f"of {content}")
     _check_tensor("target", target, f"of {labels}")
     if not input.is_floating_point():
@@ -59,7 +60,7 @@ def check_label_ignore_index(ignore_index: int) -> None:
 
 def check_class_input(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
     """(C,), (N, C) or (N, C, d1, …) logits with one class index per row."""
-    _check_tensors(input, target, "class indices")
+    check_tensors(input, target, "class indices")
     if input.dim() == 0:
         raise ValueError("input is a scalar, expected logits of shape (C,), (N, C) or (N, C, d1, …)")
     class_dim = min(1, input.dim() - 1)
@@ -83,18 +84,6 @@ def check_class_input(input: Tensor, target: Tensor, weight: Tensor | None, igno
     else:
         hint = "Classes belong in dim 1 of the input"
     _check_indices(target, rows, n_classes, weight, ignore_index, hint)
-
-
-def check_soft_input(input: Tensor, target: Tensor, weight: Tensor | None) -> None:
-    """(C,), (N, C) or (N, C, d1, …) logits with class probabilities in the same shape."""
-    _check_tensors(input, target, "class probabilities")
-    if input.dim() == 0 or input.shape[min(1, input.dim() - 1)] == 0:
-        raise ValueError(
-            f"input has shape {_shape(input)}, expected logits of shape (C,), (N, C) or (N, C, …)"
-        )
-    n_classes = input.shape[min(1, input.dim() - 1)]
-    if weight is not None and weight.shape != (n_classes,):
-        raise ValueError(f"weight has shape {_shape(weight)}, expected ({n_classes},): one weight per class")
 
 
 def _check_indices(
@@ -127,7 +116,7 @@ def check_linear_input(
     multilabel: bool,
 ) -> None:
     """(…, H) features, (C, H) weight, (C,) bias, and one class index, or C labels, per row."""
-    _check_tensors(input, target, "0/1 labels" if multilabel else "class indices", content="features")
+    check_tensors(input, target, "0/1 labels" if multilabel else "class indices", content="features")
     _check_tensor("linear_weight", linear_weight, "of shape (num_classes, in_features), as in nn.Linear")
     if linear_weight.dim() != 2 or linear_weight.shape[0] == 0:
         raise ValueError(
@@ -165,7 +154,7 @@ def check_features(
     dtype: torch.dtype,
 ) -> None:
     """(…, H) features for weights of a dtype, and one class index per row if there are targets."""
-    _check_tensors(input, input if target is None else target, "class indices", content="features")
+    check_tensors(input, input if target is None else target, "class indices", content="features")
     _check_features(input, n_features, "the weight", dtype)
     if target is not None:
         hint = "One class index for each row of features"
@@ -212,11 +201,27 @@ def check_class_values(target: Tensor, n_classes: int, ignore_index: int) -> Non
         )
 
 
-def check_multilabel_input(input: Tensor, target: Tensor, ignore_index: int) -> None:
+def check_pos_weight(pos_weight: Tensor | None) -> Tensor | None:
+    """Numbers of at least 0, or None. Their count is checked with the input."""
+    if pos_weight is not None:
+        _check_tensor("pos_weight", pos_weight, "with one number per class")
+        if pos_weight.dim() != 1 or not bool((pos_weight >= 0).all()):
+            got = f"shape {_shape(pos_weight)}, minimum {pos_weight.min():g}"
+            raise ValueError(f"pos_weight must hold one number of at least 0 per class, got {got}")
+    return pos_weight
+
+
+def check_multilabel_input(
+    input: Tensor, target: Tensor, ignore_index: int, pos_weight: Tensor | None = None
+) -> None:
     """(…, C) logits with (…, C) labels."""
-    _check_tensors(input, target, "0/1 labels")
+    check_tensors(input, target, "0/1 labels")
     if input.dim() == 0 or input.shape[-1] == 0:
         raise ValueError(f"input has shape {_shape(input)}, expected logits of shape (…, C)")
+    if pos_weight is not None and len(pos_weight) != input.shape[-1]:
+        raise ValueError(
+            f"pos_weight has {len(pos_weight)} numbers, expected one for each of {input.shape[-1]}"
+        )
     check_label_rows(target, input.shape, ignore_index)
 
 

@@ -25,17 +25,24 @@ class Labels(NamedTuple):
     negative: Tensor  # (N, C) bool: label 0
     valid: Tensor  # (N,) bool: at least one label is not ignored
     undefined: Tensor | None  # (N,) bool: a label is neither 0, 1 nor ignore_index; None: no row
+    log_pos_weight: Tensor | None  # (C,); None: all 0
 
     @classmethod
-    def read(cls, target: Tensor, ignore_index: int) -> "Labels":
+    def read(cls, target: Tensor, ignore_index: int, pos_weight: Tensor | None = None) -> "Labels":
+        log_pos_weight = None if pos_weight is None else pos_weight.log()
         positive = target == 1
         negative = target == 0
         n_classes = target.shape[1]
         n_counted = (positive | negative).sum(1)
         if target.dtype == torch.bool or is_known_true(n_counted == n_classes):
-            return cls(positive, negative, n_counted > 0, None)
+            return cls(positive, negative, n_counted > 0, None, log_pos_weight)
         n_ignored = (target == ignore_index).sum(1)
-        return cls(positive, negative, n_ignored < n_classes, n_counted + n_ignored < n_classes)
+        undefined = n_counted + n_ignored < n_classes
+        return cls(positive, negative, n_ignored < n_classes, undefined, log_pos_weight)
+
+    def positive_terms(self, logits: Tensor) -> Tensor:
+        """log(w_t exp(−o_t)) for all classes, as if they were positive labels."""
+        return -logits if self.log_pos_weight is None else self.log_pos_weight.to(logits.dtype) - logits
 
     def rows(
         self,
@@ -49,7 +56,8 @@ class Labels(NamedTuple):
 
         A row is conceded if a negative label is ahead of a positive one by more than κ = `concede`.
         """
-        value = _log1p_sum_exp(logits, negative) + _log1p_sum_exp(-logits, positive)
+        value = _log1p_sum_exp(logits, negative)
+        value = value + _log1p_sum_exp(self.positive_terms(logits), positive)
         if self.undefined is not None:  # values cannot be checked without a device sync: fail loudly instead
             value = value * torch.ones_like(value).masked_fill(self.undefined, torch.nan)
             active = active | self.undefined
@@ -67,6 +75,7 @@ def multilabel_softmax_rows(
     target: Tensor,
     ignore_index: int = -100,
     concede: float | DeltaSchedule | None = None,
+    pos_weight: Tensor | None = None,
 ) -> RowLosses:
     r"""Push every target class above 0 and every other class below 0.
 
@@ -75,29 +84,40 @@ def multilabel_softmax_rows(
     logits (N, C), target (N, C) of 0 and 1 -> N rows. Entries with `ignore_index` are in neither sum; another
     label gives NaN. A negative may be masked with -inf; +inf, or -inf for a positive, gives NaN.
 
+    With `pos_weight`, (C,), the terms of the second sum are w_t exp(−o_t): a positive label of weight 3
+    counts as three labels with the same logit. It does not enter margins.
+
     With `concede`, a row with max_neg p − min_pos p > κ is conceded: its loss is 0. p is the softmax over the
     labels of the row that are not ignored.
     """
-    labels = Labels.read(target, ignore_index)
+    labels = Labels.read(target, ignore_index, pos_weight)
     return labels.rows(_without_overflow(logits), labels.positive, labels.negative, labels.valid, concede)
 
 
 def multilabel_t_softmax_rows(
-    logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100
+    logits: Tensor,
+    target: Tensor,
+    tau: float,
+    ignore_index: int = -100,
+    pos_weight: Tensor | None = None,
 ) -> RowLosses:
     r"""Eq. 14 at a temperature: o / τ in place of o."""
     scaled = in_float32(logits) / check_positive("tau", tau)
-    return multilabel_softmax_rows(scaled, target, ignore_index)
+    return multilabel_softmax_rows(scaled, target, ignore_index, pos_weight=pos_weight)
 
 
 def multilabel_sparse_softmax_rows(
-    logits: Tensor, target: Tensor, k: int, ignore_index: int = -100
+    logits: Tensor,
+    target: Tensor,
+    k: int,
+    ignore_index: int = -100,
+    pos_weight: Tensor | None = None,
 ) -> RowLosses:
     r"""Eq. 14 with only the k largest terms of each of its two sums."""
     check_count("k", k, note="the number of terms to keep in each sum")
     logits = _without_overflow(logits)
-    labels = Labels.read(target, ignore_index)
-    positive = _largest(-logits, labels.positive, k)
+    labels = Labels.read(target, ignore_index, pos_weight)
+    positive = _largest(labels.positive_terms(logits), labels.positive, k)
     return labels.rows(logits, positive, _largest(logits, labels.negative, k), labels.valid)
 
 
@@ -107,6 +127,7 @@ def multilabel_as_softmax_rows(
     delta: float | DeltaSchedule,
     ignore_index: int = -100,
     concede: float | DeltaSchedule | None = None,
+    pos_weight: Tensor | None = None,
 ) -> RowLosses:
     r"""Eq. 14 against strong opponents only.
 
@@ -119,7 +140,7 @@ def multilabel_as_softmax_rows(
     `multilabel_softmax_rows`.
     """
     logits = _without_overflow(logits)
-    labels = Labels.read(target, ignore_index)
+    labels = Labels.read(target, ignore_index, pos_weight)
     positive, negative = labels_within_margin(logits, labels.positive, labels.negative, delta)
     return labels.rows(logits, positive, negative, _any(positive | negative), concede)
 
@@ -186,6 +207,9 @@ class MultilabelSoftmaxLoss(MultilabelLoss):
         reduction: "mean", "sum" or "none".
         concede: κ in [0, 1], or a schedule. A row in which a negative label is ahead of a positive one by
             more than κ is conceded: loss and gradient are exactly 0. None concedes nothing.
+        pos_weight: (C,) weights of the positive labels, for rare classes, at least 0. Unlike in
+            nn.BCEWithLogitsLoss, where labels are independent, they are factors inside of the sum over the
+            positive labels: a label of weight 3 counts as three labels with the same logit.
 
     >>> MultilabelSoftmaxLoss()(torch.zeros(1, 3), torch.tensor([[1, 0, 0]]))
     tensor(1.7918)
@@ -197,17 +221,25 @@ class MultilabelSoftmaxLoss(MultilabelLoss):
         reduction: str = "mean",
         *,
         concede: float | DeltaSchedule | None = None,
+        pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__(ignore_index, reduction)
+        super().__init__(ignore_index, reduction, pos_weight)
         self.concede = check_concede(concede)
 
 
 @register("multilabel-t-softmax", multilabel_t_softmax_rows, "tau")
 class MultilabelTSoftmaxLoss(MultilabelLoss):
-    """Multi-label softmax at temperature `tau`."""
+    """Multi-label softmax at temperature `tau`; `pos_weight` is that of `MultilabelSoftmaxLoss`."""
 
-    def __init__(self, tau: float = 0.5, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(ignore_index, reduction)
+    def __init__(
+        self,
+        tau: float = 0.5,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        *,
+        pos_weight: Tensor | None = None,
+    ) -> None:
+        super().__init__(ignore_index, reduction, pos_weight)
         self.tau = check_positive("tau", tau)
 
 
@@ -215,8 +247,15 @@ class MultilabelTSoftmaxLoss(MultilabelLoss):
 class MultilabelSparseSoftmaxLoss(MultilabelLoss):
     """Multi-label softmax with the `k` largest terms of each sum. The paper's k: 50 on Eurlex, 100 on WOS."""
 
-    def __init__(self, k: int = 50, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(ignore_index, reduction)
+    def __init__(
+        self,
+        k: int = 50,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        *,
+        pos_weight: Tensor | None = None,
+    ) -> None:
+        super().__init__(ignore_index, reduction, pos_weight)
         self.k = check_count("k", k, note="the number of terms to keep in each sum")
 
 
@@ -230,7 +269,7 @@ class MultilabelASSoftmaxLoss(MultilabelLoss):
             five labels a document) and 0.35 on WOS (two).
         ignore_index: The label of entries that are left out, as if their class did not exist.
         reduction: "mean", "sum" or "none".
-        concede: As in `MultilabelSoftmaxLoss`.
+        concede, pos_weight: As in `MultilabelSoftmaxLoss`. The margin does not depend on the weights.
 
     >>> loss = MultilabelASSoftmaxLoss(delta=0.3)
     >>> loss.rows(torch.tensor([[4.0, 0.0, 1.0], [1.0, 0.8, 0.0]]), torch.tensor([[1, 0, 0], [1, 0, 0]])).won
@@ -244,7 +283,8 @@ class MultilabelASSoftmaxLoss(MultilabelLoss):
         reduction: str = "mean",
         *,
         concede: float | DeltaSchedule | None = None,
+        pos_weight: Tensor | None = None,
     ) -> None:
-        super().__init__(ignore_index, reduction)
+        super().__init__(ignore_index, reduction, pos_weight)
         self.delta = check_delta(delta)
         self.concede = check_concede(concede)

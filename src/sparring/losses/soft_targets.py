@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.losses.checks import check_soft_input
+from sparring.losses.checks import check_tensors
 from sparring.losses.kernels.modes import in_float32
 from sparring.losses.rows import RowLosses, class_last
 
@@ -43,7 +43,14 @@ def soft_target_rows(
         ValueError: A shape is wrong, the probabilities of a row do not sum to 1 (checked on CPU), or a κ or
             extras are asked for.
     """
-    check_soft_input(input, target, weight)
+    check_tensors(input, target, "class probabilities")
+    n_classes = input.shape[min(1, input.dim() - 1)] if input.dim() else 0
+    if n_classes == 0:
+        raise ValueError(f"input has shape {tuple(input.shape)}, expected logits of at least one class")
+    if weight is not None and weight.shape != (n_classes,):
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)}, expected ({n_classes},): one weight per class"
+        )
     if concede is not None:
         raise ValueError("concede compares one target class with the others; use concede=None here")
     if extras:

@@ -127,6 +127,8 @@ def _setting(value: Any) -> Any:
     if isinstance(value, DeltaSchedule):
         inner = {name: _setting(child) for name, child in value.named_children()}
         return {"type": type(value).__name__, **_plain(value._settings), **inner}
+    if isinstance(value, Tensor):
+        return digest_of(value)
     return _plain(value)
 
 

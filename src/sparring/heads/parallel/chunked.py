@@ -20,7 +20,7 @@ from sparring.heads.dispatch import HeadInputs, current_settings, find_rule
 from sparring.heads.gradients import GradientAccumulator, HeadGradients, NeedsGrad
 from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import ClassShard
-from sparring.losses.base import Loss, in_float32
+from sparring.losses.base import Loss, MultilabelLoss, in_float32
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule
 from sparring.losses.sparse_softmax import SparseSoftmaxLoss
 
@@ -162,6 +162,11 @@ def parallel_loss(loss: Loss, num_classes: int) -> ParallelLoss:
         return ParallelMarginSoftmax(SOFTMAX_RULE, num_classes)
     rule = find_rule(type(loss).row_function, current_settings(loss.settings()))
     if rule is None:
+        if isinstance(loss, MultilabelLoss):
+            raise ValueError(
+                f"{loss.name} has no class-parallel form: its labels are a matrix of rows × classes,"
+                " which each rank would hold; use LinearLoss, which computes in chunks"
+            )
         known = "as-logit, as-softmax, softmax or sparse-softmax"
         raise ValueError(f"{loss.name} has no class-parallel form; use {known}")
     return ParallelMarginSoftmax(rule, num_classes)
