@@ -177,10 +177,10 @@ ROWS: tuple[tuple[str, Callable[[Read], tuple[str, str]]], ...] = (
 
 def table(load: Read = read) -> str:
     """The table of the README. Links are defined below it."""
-    lines = ["| Against softmax (time: softmax = 1) | Helps? | Measured |", "|---|---|---|"]
+    lines = ["| | Does it help, against softmax? (time: softmax = 1) |", "|---|---|"]
     for title, row in ROWS:
         verdict, words = row(load)
-        lines.append(f"| {title} | {verdict} | {words} |")
+        lines.append(f"| {title} | **{verdict}:** {words} |")
     text = "\n".join(lines) + "\n"
     return text if frontier(load) else text.replace("][frontier]", "][speed]")
 
