@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from sparring.lab.differences import difference
 from sparring.lab.paper import claims
 from sparring.lab.paper.claims import NO, OPEN, YES, findings, outcome
 from sparring.lab.paper.study_records import Results
-from sparring.lab.runs.summaries import difference
 from tests.lab.paper.conftest import record, scored
 from tests.lab.paper.test_result_tables import images
 

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from sparring.lab.differences import LEAST_SEEDS, Difference, difference
 from sparring.lab.paper import published
 from sparring.lab.paper.methods import (
     AS_SOFTMAX,
@@ -16,7 +17,6 @@ from sparring.lab.paper.methods import (
 )
 from sparring.lab.paper.result_tables import published_number
 from sparring.lab.paper.study_records import Results
-from sparring.lab.runs.summaries import LEAST_SEEDS, Difference, difference
 from sparring.lab.table import Table
 
 YES = "reproduced"

@@ -5,13 +5,13 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparring.lab.differences import LEAST_SEEDS, difference
 from sparring.lab.errors import UserError
 from sparring.lab.paper.claims import LEVEL, NO, OPEN, YES, findings, findings_table
 from sparring.lab.paper.methods import SOFTMAX
 from sparring.lab.paper.studies import STUDIES
 from sparring.lab.paper.study_records import Results, errors_name, read_results
 from sparring.lab.runs.records import write
-from sparring.lab.runs.summaries import LEAST_SEEDS, difference
 from sparring.lab.table import Table
 
 
