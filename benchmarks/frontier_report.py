@@ -17,6 +17,7 @@ from rivals import RIVALS
 from scipy import stats
 
 from sparring.files import atomic_write, write_text
+from sparring.lab.differences import detectable
 from sparring.lab.table import MISSING, Cell, Table, number
 
 BASE, OURS, AS_LONG = "softmax", "fast", "fast, as long"
@@ -24,7 +25,6 @@ COLUMNS = (
     "budget", "method", "seeds", "test %", "against softmax", "dev %", "ECE %", "NLL", "worst class %",
     "epochs", "processor time",
 )  # fmt: skip
-POWER = 0.8
 Runs = dict[tuple[str, float], dict[int, dict[str, Any]]]
 
 
@@ -112,9 +112,9 @@ def smallest_visible(cell: Cell) -> Cell:
     """The smallest true difference that these runs would have shown, four times in five, at the 5 % level."""
     if cell.value is None:
         return MISSING
-    freedom = cell.value["n"] - 1
-    error = cell.value["interval"] / float(stats.t.ppf(0.975, freedom))
-    return number(error * float(stats.t.ppf(0.975, freedom) + stats.t.ppf(POWER, freedom)))
+    n = cell.value["n"]
+    error = cell.value["interval"] / float(stats.t.ppf(0.975, n - 1))
+    return number(detectable(error, n))
 
 
 def change(group: Mapping[int, dict[str, Any]], base: Mapping[int, dict[str, Any]], key: str) -> Cell:

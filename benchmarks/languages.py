@@ -57,7 +57,7 @@ def main() -> None:
     configs = contestants(config, CONTESTANTS, task, data)
     plans = plans_for(configs, 1 if args.quick else args.seeds, task, data, strict=False)
     rows = rows_of(run_all(plans, 1, console), "accuracy")
-    comparison("languages, 89 classes, tiny", rows).print(console)
+    comparison("languages, 89 classes, tiny", rows, wide=True).print(console)
     console.print(
         f"SVM on character n-grams: test {100 * reference['test']:.2f} %, dev {100 * reference['dev']:.2f} %"
     )

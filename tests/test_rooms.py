@@ -20,7 +20,10 @@ ROOMS = (
         "lab.errors",
         "lab.untrusted",
         "lab.lock",
+        "lab.process",
         "lab.loss_settings",
+        "lab.calibration",
+        "lab.differences",
         "lab.table",
         "lab.models",
         "lab.kinds",
@@ -29,7 +32,7 @@ ROOMS = (
         "lab.readers",
         "lab.datasets",
     ),
-    *("lab.runs", "lab.cleaning", "lab.report", "lab.paper", "cli"),
+    *("lab.runs", "lab.cleaning", "lab.report", "lab.paper", "lab.results", "lab.api", "cli"),
 )
 ALIASES = ("delta", "parallel", "skip")  # other names of a room: for users, not for the package itself
 MAX_LINES = 300

@@ -22,7 +22,7 @@ def _public_names() -> dict[str, str]:
 _MODULE_OF = _public_names()
 
 # `from sparring import *` leaves out subpackages, and `train`, which needs the optional Accelerate
-_NOT_IN_ALL = {"backward", "delta", "heads", "losses", "parallel", "train", "training"}
+_NOT_IN_ALL = {"backward", "delta", "heads", "lab", "losses", "parallel", "train", "training"}
 __all__ = ["__version__", *sorted(_MODULE_OF.keys() - _NOT_IN_ALL)]
 
 

@@ -2,6 +2,7 @@ from sparring import backward as backward
 from sparring import delta as delta
 from sparring import functional as functional
 from sparring import heads as heads
+from sparring import lab as lab
 from sparring import losses as losses
 from sparring import parallel as parallel
 from sparring import skip as skip

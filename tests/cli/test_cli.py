@@ -65,14 +65,17 @@ def test_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sst5").mkdir()
     lines = [json.dumps({"text": f"t{i}", "label": str(i % 5)}) for i in range(40)]
     (tmp_path / "sst5" / "train.jsonl").write_text("\n".join(lines) + "\n")
-    listed = sparring("tasks", "--data-dir", tmp_path, "--json").json
+    listed = sparring("tasks", "--check", "--data-dir", tmp_path, "--json").json
     rows = {row["name"]: row for row in listed}
     assert rows["languages"]["classes"] == 89
     assert (rows["sst5"]["here"], rows["sst5"]["classes"], sum(rows["sst5"]["sizes"])) == (True, 5, 40)
     assert (rows["mnli"]["here"], rows["mnli"]["where"]) == (False, "not here")
     assert rows["mnli"]["sizes"][0] == 392702
-    monkeypatch.setattr(tasks, "survey", lambda *_: listed)
+    monkeypatch.setenv("SPARRING_DATA", str(tmp_path))
+    monkeypatch.setattr(tasks, "check", None)  # what is listed without it is not read
     assert re.search(r"mnli +pair +392,702.*not here", sparring("tasks").out)
+    quick = {row["name"]: row["here"] for row in sparring("tasks", "--json").json}
+    assert quick == {name: row["here"] for name, row in rows.items()}
 
 
 def test_a_csv_trains_in_one_command_and_predicts(reviews: Path, tmp_path: Path) -> None:
@@ -82,11 +85,22 @@ def test_a_csv_trains_in_one_command_and_predicts(reviews: Path, tmp_path: Path)
     assert "reviews (multi-class, 48/6/6, 2 classes), model tiny" in first.out
     assert 'text from column "review"' in first.out
     assert re.search(r"as-softmax delta=0.3 +100\.00 +100\.00", first.out)
-    assert first.err == ""  # progress is for terminals
     assert "1 of 1 runs were already done" in sparring(*command).out
-    lines = sparring("predict", tmp_path, "it was good", "it was awful").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["up", "down"]
-    assert sparring("predict", tmp_path, "it was good", "--json").json[0]["predicted"] == "up"
+    predicted = sparring("predict", tmp_path, "it was good", "it was awful")
+    assert [line.split()[0] for line in predicted.out.splitlines()] == ["up", "down"]
+    reason = "every sample of dev was right"
+    assert predicted.err == f"probabilities are not calibrated: {reason}\n"
+    row = sparring("predict", tmp_path, "it was good", "--json").json[0]
+    assert (row["predicted"], row["temperature"]) == ("up", None)
+    (summary,) = tmp_path.rglob("summary.json")
+    facts = json.loads(summary.read_text())
+    facts["calibration"]["temperature"] = 2.0  # as if dev had had mistakes
+    summary.write_text(json.dumps(facts))
+    scaled = sparring("predict", tmp_path, "it was good", "--json").json[0]
+    odds = [p["probabilities"]["up"] / p["probabilities"]["down"] for p in (row, scaled)]
+    assert scaled["temperature"] == 2.0
+    assert odds[1] == pytest.approx(odds[0] ** 0.5, rel=0.05)
+    assert "calibrated with temperature 2.00, fitted on dev" in sparring("predict", tmp_path, "good").err
 
 
 def test_an_edited_file_is_another_run_and_fresh_starts_again(reviews: Path, tmp_path: Path) -> None:
@@ -107,12 +121,29 @@ def test_compare(reviews: Path, tmp_path: Path) -> None:
     shown = sparring("compare", *flags, "--losses", "softmax,as-softmax:delta=0.2,as-speed").out
     score = r"\d+\.\d\d ± \d+\.\d\d"
     for name in ("softmax", "as-softmax delta=0.2", "as-softmax delta=0.3 accumulation=adaptive"):
-        numbers = rf"{score} +{score} +\d+\.\d +\d+\.\d\dx +100 +\d+ +\d+ +\d+ "
+        numbers = rf"{score} +(–|[-+]\d+\.\d\d) +\d+\.\d +\d+\.\d\dx +\d+ "
         assert re.search(rf"^ +{name} +{numbers}", shown, re.M), shown
-    rows = sparring("compare", *flags, "--json").json["rows"]
+        assert re.search(rf"^ +{name} +\d+\.\d( → \d+\.\d)? +\d\.\d{{3}}", shown, re.M), shown
+    found = sparring("compare", *flags, "--json").json
+    rows = found["rows"]
+    assert len(found["verdict"]) == 1
+    assert re.match("as-softmax delta=0.3 (against|and) softmax", found["verdict"][0])
     assert [row["contestant"] for row in rows] == ["softmax", "as-softmax delta=0.3"]
     assert [row["seeds"] for row in rows] == [[0, 1], [0, 1]]
     assert rows[0]["backwards"] == 1.0
+
+
+def test_eighty_columns(reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No word and no number is broken, and every line fits."""
+    flags = (reviews, *SMALL, "--epochs", 1, "--out", tmp_path, "--seeds", 2)
+    command = ("compare", *flags, "--losses", "softmax,as-softmax:warmup=0.25:accumulation=adaptive")
+    wide = sparring(*command).out
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (command, (*command, "--wide")):
+        lines = [line for line in sparring(*words).out.splitlines() if not line.startswith("runs: ")]
+        assert max(map(len, lines)) <= 80
+        expected = {word for word in wide.partition("runs: ")[0].split() if set(word) != {"─"}}
+        assert {*" ".join(lines).split()} >= expected
 
 
 def test_tune_uses_dev_alone(reviews: Path, tmp_path: Path) -> None:
@@ -129,6 +160,7 @@ def test_tune_uses_dev_alone(reviews: Path, tmp_path: Path) -> None:
     )
     shown = sparring(*command).out
     assert "test was not used" in shown
+    assert "The best is within noise." in shown
     summaries = [json.loads(path.read_text()) for path in tmp_path.rglob("summary.json")]
     assert [summary["test"] for summary in summaries] == [None, None]
     assert not list(tmp_path.rglob("predictions.jsonl"))
@@ -192,6 +224,8 @@ def test_a_folder_that_cannot_be_written_is_named(reviews: Path) -> None:
         (["compare", "digits", "--losses", ","], "no losses"),
         (["run", "digits", "--text-column", "a"], "text_column is for files of your own"),
         (["run", "digits", "--max-length", "0"], "max_length must be at least 4, got 0"),
+        (["run", "digits", "--device", "cuda"], "device cuda: torch finds no CUDA GPU here"),
+        (["run", "digits", "--missing", "drop"], "missing is for files of your own"),
         (["run", "digits", "--threads", "0"], "threads must be at least 1, got 0"),
         (["run", "digits", "--warmup", "2"], "warmup must be at most 1, got 2"),
         (["run", "digits", "--lr", "-1"], "lr must be at least 0"),
@@ -238,10 +272,12 @@ def test_usage_mistakes_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 PROGRAM = """
-import sys
+import contextlib, io, sys
 import sparring
 before = set(sys.modules)
 from sparring.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["tasks", "--json"])
 try:
     main(["--version"])
 finally:
@@ -249,7 +285,7 @@ finally:
 """
 
 
-def test_the_version_needs_no_other_package() -> None:
+def test_the_version_and_the_tasks_need_no_other_package() -> None:
     result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"sparring \d+\.\d+\.\d+\n", result.stdout)
     imported = {name.partition(".")[0] for name in result.stderr.split()}

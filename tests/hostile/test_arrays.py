@@ -56,7 +56,10 @@ ARRAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["labels must be one row of whole numbers or words, got float64"],
     ),
     "labels in two rows": (array_case(labels=np.zeros((40, 2), int)), ["labels must be one row", "(40, 2)"]),
-    "no offsets": ({"audio": np.zeros(9, np.int16), "labels": np.arange(3)}, ["offsets is missing"]),
+    "no offsets": (
+        {"audio": np.zeros(9, np.int16), "labels": np.arange(3)},
+        ["audio must be (N, samples) without offsets", "got int16 (9,)"],
+    ),
     "offsets of floats": (
         {**sounds(), "offsets": np.arange(41) * 100.0},
         ["offsets must be one row of whole numbers"],
@@ -82,7 +85,10 @@ ARRAYS: dict[str, tuple[dict[str, Any], list[str]]] = {
         array_case(np.zeros((0, 4, 4), np.float32), labels=np.arange(0)),
         ["at least 2 classes are needed"],
     ),
-    "unsigned audio": ({**sounds(), "audio": np.zeros(4000, np.uint16)}, ["audio must be one row of int16"]),
+    "unsigned audio": (
+        {**sounds(), "audio": np.zeros(4000, np.uint16)},
+        ["numbers between -1 and 1, got uint16"],
+    ),
     "names": ({**sounds(), "names": np.array(["a"])}, ["40 samples, but 1 names"]),
 }
 

@@ -280,6 +280,9 @@ class Stop:
     def __init__(self, at: int, does: Callable[[], Any]) -> None:
         self.at, self.does = at, does
 
+    def note(self, text: str) -> None:
+        pass
+
     def begin(self, total: int) -> None:
         pass
 

@@ -63,7 +63,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(out: Path) -> None:
         names = ["as-softmax:delta=0.1", "as-softmax:delta=0.3", "softmax"]
-        sizes = {"n_train": 120, "n_dev": 60, "n_test": 80, "batch_size": 16, "eval_every": 4}
+        sizes = {"n_train": 120, "n_dev": 60, "n_test": 160, "batch_size": 16, "eval_every": 4}
         train(out, *open_task(Config("digits")), names, 3, epochs=3, **sizes)
 
     return once(tmp_path_factory, "digits", make)

@@ -115,6 +115,9 @@ class Interrupt:
     def begin(self, total: int) -> None:
         pass
 
+    def note(self, text: str) -> None:
+        pass
+
     def step(self, entry: dict[str, Any]) -> bool:
         return bool(entry["step"] >= self.after)
 

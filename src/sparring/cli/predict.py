@@ -38,9 +38,17 @@ def main(options: argparse.Namespace) -> None:
         return
     if sys.stderr.isatty():
         print(f"by {folder.path}", file=sys.stderr)
+    if rows and "probabilities" in rows[0]:
+        print(_calibrated(predictor), file=sys.stderr)
     for row in rows:
         probabilities = "".join(f"  {label} {p:.2f}" for label, p in row.get("probabilities", {}).items())
         print(_text(row), probabilities, sep="\t" if probabilities else "")
+
+
+def _calibrated(predictor: Predictor) -> str:
+    if predictor.temperature is None:
+        return f"probabilities are not calibrated: {predictor.why_not}"
+    return f"probabilities are calibrated with temperature {predictor.temperature:.2f}, fitted on dev"
 
 
 def _text(row: dict[str, Any]) -> str:

@@ -2,9 +2,8 @@
 
 import argparse
 
-from sparring.cli.training import add_config_arguments, read_config, train
-from sparring.lab.runs.compare import plans_for
-from sparring.lab.runs.plan import open_task
+from sparring.cli.training import add_config_arguments, print_comparison, run_options
+from sparring.lab.api import run
 
 EXAMPLES = """  sparring run digits
   sparring run clinc_oos --loss as-softmax --speed fast --model minilm --layers 2 --seeds 3
@@ -14,5 +13,4 @@ add_arguments = add_config_arguments
 
 
 def main(options: argparse.Namespace) -> int:
-    config = read_config(options)
-    return train(options, plans_for([config], options.seeds, *open_task(config)))
+    return print_comparison(options, run(**run_options(options)))

@@ -1,22 +1,14 @@
-"""What ``run``, ``compare`` and ``tune`` share: settings as flags, running plans, and printing results."""
+"""What ``run``, ``compare`` and ``tune`` share: settings as flags, and printing results."""
 
 import argparse
 import os
-from collections.abc import Collection, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Collection
 from typing import Any
 
-from sparring.cli.terminal import fail, print_json, sizes_text
-from sparring.lab.errors import RunsDivergedError, UserError
-from sparring.lab.runs.compare import rows_of
-from sparring.lab.runs.config import SETTINGS, Config
-from sparring.lab.runs.jobs import remove, run_all
-from sparring.lab.runs.plan import Plan, sizes
-from sparring.lab.runs.summaries import comparison
+from sparring.cli.terminal import fail, print_json
+from sparring.lab.results import Comparison, Failures
+from sparring.lab.runs.config import SETTINGS
 from sparring.lab.table import console
-
-Failures = list[dict[str, str]]
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +17,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     about = "TOML with any of the settings below; flags override it"
     parser.add_argument("--config", metavar="FILE", help=about)
     add_run_arguments(parser, seeds=1)
+    parser.add_argument("--wide", action="store_true", help="show all columns of the table")
     add_fields(parser)
 
 
@@ -63,30 +56,17 @@ def add_fields(parser: argparse.ArgumentParser, without: Collection[str] = ()) -
         groups[setting.group].add_argument(setting.flag, default=None, help=help, **form)
 
 
-def read_config(options: argparse.Namespace) -> Config:
-    """Read the file of settings, if one is named. Flags override it."""
-    return Config.read(Path(options.config) if options.config else None, flag_values(options))
-
-
 def flag_values(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that were set by flags."""
     return {name: value for name, value in vars(options).items() if name in SETTINGS and value is not None}
 
 
-def run_plans(
-    options: argparse.Namespace, plans: Sequence[Plan]
-) -> tuple[list[dict[str, Any] | None], Failures]:
-    """Run what is not done. Return the summaries (None for a run that diverged) and the errors."""
-    if options.jobs < 1:
-        raise UserError(f"jobs must be at least 1, got {options.jobs}")
-    if options.fresh:
-        remove([plan.folder for plan in plans], cpu=plans[0].config.device == "cpu")
-    try:
-        return [*run_all(plans, options.jobs, console(stderr=True), anyway=options.resume_anyway)], []
-    except RunsDivergedError as error:
-        if all(summary is None for summary in error.summaries):
-            raise
-        return error.summaries, error.failures
+def run_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of the lab's functions that the flags give."""
+    names = ("seeds", "jobs", "fresh", "resume_anyway", "config")
+    settings = flag_values(options)
+    data = settings.pop("task", None)
+    return {"data": data, **{name: getattr(options, name) for name in names}, **settings}
 
 
 def print_failures(failures: Failures) -> int:
@@ -96,31 +76,26 @@ def print_failures(failures: Failures) -> int:
     return 1 if failures else 0
 
 
-def train(options: argparse.Namespace, plans: Sequence[Plan]) -> int:
-    """Run the plans and print one table of them. Return the exit code."""
-    config = plans[0].config
-    task = plans[0].task
-    data = plans[0].data
-    n_done = sum(plan.folder.done for plan in plans) if not options.fresh else 0
-    summaries, failures = run_plans(options, plans)
-    rows = rows_of([summary for summary in summaries if summary is not None], str(config.metric))
+def print_comparison(options: argparse.Namespace, result: Comparison) -> int:
+    """Print the tables, the verdict, and what to know. Return the exit code."""
     if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process prints
-        return 1 if failures else 0
+        return 1 if result.failures else 0
     if options.json:
-        facts = {"task": task.name, "kind": task.kind.name, "source": data.source, "notes": list(data.notes)}
-        print_json({**facts, "model": config.model, "rows": rows, "failed": failures})
-        return print_failures(failures)
-    classes = f", {len(data.labels)} classes" if data.labels else ""
-    counts = sizes_text(sizes(config, data))
-    title = f"{task.name} ({task.kind}, {counts}{classes}), model {config.model}"
-    table = comparison(title, rows, [failure["run"] for failure in failures])
-    first = [summary for summary in summaries if summary is not None and summary["seed"] == config.seed]
-    notes = [f"{s['contestant']}: {note}" for s in first for note in s.get("notes") or []]
-    replace(table, notes=[*table.notes, *notes]).print()
-    for note in data.notes:
-        print(f"data: {note}")
-    if n_done:
-        print(f"{n_done} of {len(plans)} runs were already done (--fresh runs them again)")
-    for folder in sorted({str(plan.folder.path.parent) for plan in plans}):
+        facts = {"verdict": result.verdict.splitlines(), "failed": result.failures}
+        print_json({**result.facts, "rows": result.rows, **facts})
+        return print_failures(result.failures)
+    terminal = console()
+    first, *others = result.tables(wide=options.wide)
+    first.print(terminal)
+    if result.verdict:
+        terminal.print(f"\n{result.verdict}\n", style="bold", markup=False)
+    for table in others:
+        table.print(terminal)
+    for note in result.notes:
+        terminal.print(note, markup=False)
+    if result.n_done:
+        n_runs = len(result.folders) + len(result.failures)
+        print(f"{result.n_done} of {n_runs} runs were already done (--fresh runs them again)")
+    for folder in sorted({str(path.parent) for path in result.folders}):
         print(f"runs: {folder}")
-    return print_failures(failures)
+    return print_failures(result.failures)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import zipfile
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from sparring.files import write_text
 from sparring.lab.datasets import known
-from sparring.lab.errors import UserError
+from sparring.lab.errors import EmptyCellError, UserError
 from sparring.lab.readers.columns import map_columns
 from sparring.lab.readers.files import RawTable, Row, form_of
 from sparring.lab.readers.user_data import train_table
@@ -67,10 +68,9 @@ def _with_lines(found: RunSuspects) -> RunSuspects:
     table = _user_table(found.config.task)
     if table is None or not found.data.kind.reads_text:
         return found
-    mapping = map_columns(table, columns_of(found.config))
     lines: dict[str, list[int]] = {}
-    for line, row in table.rows:
-        lines.setdefault(_key(mapping.sample(row, table.place(line))), []).append(line)
+    for line, _, sample in _samples_of(table, found.config):
+        lines.setdefault(_key(sample), []).append(line)
     suspects = []
     for suspect in found.suspects:
         same = lines.get(_key(suspect.sample), [])  # equal samples: one line each, in turn
@@ -135,8 +135,19 @@ def _rows(found: RunSuspects) -> tuple[list[tuple[Row, Sample]], str]:
         samples = [plain(sample) for sample in found.data.train]
         return [(sample, sample) for sample in samples], found.data.kind.target
     mapping = map_columns(table, columns_of(found.config))
-    rows = [(row, mapping.sample(row, table.place(number))) for number, row in table.rows]
+    rows = [(row, sample) for _, row, sample in _samples_of(table, found.config)]
     return rows, mapping.roles.get("label", found.data.kind.target)
+
+
+def _samples_of(table: RawTable, config: Config) -> Iterator[tuple[int, Row, Sample]]:
+    """Number, row and sample of each row; no fields for a row that a run left out, since a cell is empty."""
+    mapping = map_columns(table, columns_of(config))
+    for number, row in table.rows:
+        try:
+            sample = mapping.sample(row, table.place(number))
+        except EmptyCellError:
+            sample = {}
+        yield number, row, sample
 
 
 def _key(sample: Sample) -> str:

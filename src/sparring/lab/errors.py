@@ -33,3 +33,10 @@ class DataError(UserError):
 
 class MissingDataError(DataError):
     """Data that was not found."""
+
+
+class EmptyCellError(DataError):
+    """A row of a table has no text or no label."""
+
+    def __init__(self, place: str, column: str) -> None:
+        super().__init__(f'{place}: column "{column}" is empty; --missing drop leaves such rows out')

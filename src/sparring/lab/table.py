@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
+LONGEST_WORD = 40  # characters of a word that is not broken: a longer one may be an address
 PIPE_WIDTH = 200  # columns assumed where the output is not a terminal, so that no line wraps
 
 
@@ -84,25 +87,51 @@ class Table:
         return [[_cell(cell).text for cell in row] for row in self.rows]
 
     def rich(self) -> RichTable:
-        """The table for a terminal, without its notes."""
+        """The table for a terminal, without title and notes."""
         from rich import box
-        from rich.markup import escape
         from rich.table import Table as RichTable
+        from rich.text import Text
 
-        title = escape(self.title) if self.title else None
-        table = RichTable(title=title, box=box.SIMPLE_HEAD, title_justify="left", min_width=len(self.title))
-        for i, column in enumerate(self.columns):
-            table.add_column(escape(column), justify="left" if i < self.n_text else "right", overflow="fold")
+        table = RichTable(box=box.SIMPLE_HEAD)
+        for i, (column, width) in enumerate(zip(self.columns, self._widths(), strict=True)):
+            if i < self.n_text:
+                table.add_column(Text(column), overflow="fold", min_width=min(width, LONGEST_WORD))
+            else:  # a number never breaks
+                heading = "\n".join(textwrap.wrap(column, width)) if column else ""
+                table.add_column(Text(heading), justify="right", no_wrap=True)
         for row in self.texts():
-            table.add_row(*map(escape, row))
+            table.add_row(*map(Text, row))
         return table
 
+    def _widths(self) -> list[int]:
+        """The least width of each column: its longest word; for numbers its longest cell."""
+        widths = []
+        for i, column in enumerate(self.columns):
+            texts = [row[i] for row in self.texts()]
+            cells = [word for text in texts for word in text.split()] if i < self.n_text else texts
+            widths.append(max(map(len, [*column.split(), *cells, ""])))
+        return widths
+
     def print(self, to: Console | None = None) -> None:
-        """Print the table and its notes on standard output, or on another console."""
+        """Print title, table and notes on standard output, or on another console."""
         to = to or console()
-        to.print(self.rich())
+        if self.title:
+            to.print(self.title, style="italic", markup=False)
+        widths = [min(width, LONGEST_WORD) for width in self._widths()]
+        if sum(widths) + 3 * len(widths) > to.width:
+            self._print_lists(to)
+        else:
+            to.print(self.rich())
         for note in self.notes:
             to.print(note, style="dim", markup=False)
+
+    def _print_lists(self, to: Console) -> None:
+        """Print a list for each row, where the columns do not fit side by side."""
+        width = max(map(len, self.columns))
+        for name, *texts in self.texts():
+            to.print(f"\n{name}", style="bold", markup=False)
+            for column, text in zip(self.columns[1:], texts, strict=True):
+                to.print(f"  {column:<{width}}  {text}", markup=False)
 
     def markdown(self) -> str:
         """The title in bold, the table, and the notes as a list."""
@@ -129,6 +158,13 @@ class Table:
             "</table></div>\n"
         )
 
+    def _repr_html_(self) -> str:
+        """The table in a notebook, which has no script that sorts it."""
+        lines = [("th", self.columns), *(("td", row) for row in self.texts())]
+        rows = (f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in row)}</tr>" for tag, row in lines)
+        notes = "".join(f"<p><small>{escape(note)}</small></p>" for note in self.notes)
+        return f"<table><caption>{escape(self.title)}</caption>{''.join(rows)}</table>{notes}"
+
     def _class(self, column: int) -> str:
         return ' class="word"' if column < self.n_text else ""
 
@@ -152,8 +188,10 @@ def _cell(cell: str | Cell) -> Cell:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console without highlighting, wide enough where the output is not a terminal."""
+    """A console without highlighting. Where the output is not a terminal, it is wide, or as $COLUMNS says."""
     from rich.console import Console
 
     terminal = Console(stderr=stderr, highlight=False)
-    return terminal if terminal.is_terminal else Console(stderr=stderr, highlight=False, width=PIPE_WIDTH)
+    if terminal.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return terminal
+    return Console(stderr=stderr, highlight=False, width=PIPE_WIDTH)

@@ -100,7 +100,18 @@ class Task:
     home: str  # where the data comes from
     sizes: tuple[int, ...] = ()  # published sizes of train, dev and test
     aliases: tuple[str, ...] = ()  # other names, such as that of its folder
-    embedded: bool = False  # a package holds the data, so that no file is needed
+    folders: tuple[str, ...] = ()  # that may hold the data
+    package: str | None = None  # that holds the data, so that no file is needed
     top_k: int | None = None  # multi-label: predict the k largest logits; None: every logit above 0
     max_length: int = 128  # largest number of tokens of a text, for usual tokenizers
     settings: Mapping[str, Any] = field(default_factory=dict)  # defaults of runs on this task
+
+    @property
+    def embedded(self) -> bool:
+        """Whether a package holds the data."""
+        return self.package is not None
+
+    def listing(self) -> dict[str, Any]:
+        """What ``datasets/tasks.json`` has of it, from which ``sparring tasks`` answers without torch."""
+        facts = {"name": self.name, "kind": self.kind.name, "about": self.about, "home": self.home}
+        return {**facts, "sizes": list(self.sizes), "folders": list(self.folders), "package": self.package}

@@ -77,6 +77,12 @@ def test_names_aliases_and_unknown_names() -> None:
         get_task("CLINC-oos")
 
 
+def test_the_listing_is_that_of_the_registry() -> None:
+    path = Path(datasets.__file__).with_name("tasks.json")
+    expected = json.dumps([task.listing() for task in list_tasks()], indent=1, ensure_ascii=False) + "\n"
+    assert path.read_text(encoding="utf-8") == expected, f"write this text to {path}"
+
+
 def test_every_published_task_states_its_home_and_metric() -> None:
     tasks = {task.name: task for task in list_tasks() if not task.embedded}
     assert len(tasks) == 21

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from sparring.lab.differences import difference
 from sparring.lab.paper import claims
 from sparring.lab.paper.claims import NO, OPEN, YES, findings, outcome
 from sparring.lab.paper.study_records import Results
-from sparring.lab.runs.summaries import difference
 from tests.lab.paper.conftest import record, scored
 from tests.lab.paper.test_result_tables import images
 
@@ -100,3 +100,11 @@ def test_the_best_margin_is_the_rival() -> None:
 )
 def test_sparse_softmax_from_scratch_and_pre_trained(gaps: tuple[float, float], expected: list[str]) -> None:
     assert [finding.outcome for finding in claims.findings(images(*gaps))] == expected
+
+
+def test_what_still_counts_is_not_what_is_won() -> None:
+    steps = [{"step": 1, "loss": 0.1, "won_share": 0.61}]
+    (finding,) = findings(of("figure1", [record("AS-Softmax", 0, steps=steps)]))
+    assert finding.claim == "few samples still count in the end"
+    assert finding.observed == "39 % of the rows of the last batches have a loss, 61 % are won (1 seed)"
+    assert finding.outcome == YES

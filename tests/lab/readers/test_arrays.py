@@ -128,6 +128,21 @@ def test_every_form_of_wav_is_the_same_sound(dtype: str, tmp_path: Path) -> None
     assert np.abs(samples.numpy() / 32767 - wave).max() < (0.01 if dtype == "uint8" else 1e-4)
 
 
+def test_sounds_of_one_length_are_rows(tmp_path: Path) -> None:
+    clips = np.stack([tone(300 + 600 * (i % 2) + i, 0.1).numpy() for i in range(20)])
+    labels = np.arange(20) % 2
+    forms = {
+        "rows": {"audio": clips},
+        "one row": {"audio": clips.reshape(-1), "offsets": np.arange(21) * clips.shape[1]},
+    }
+    fingerprints = set()
+    for name, arrays in forms.items():
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "train.npz", labels=labels, **arrays)
+        fingerprints.add(opened(tmp_path / name)[1].fingerprint)
+    assert len(fingerprints) == 1
+
+
 def test_arrays(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "train.npz",

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sparring.lab.kinds import get_kind
 from sparring.lab.readers import user_data
 from sparring.lab.readers.columns import Columns
-from sparring.lab.readers.user_data import is_user_data, open_user_data, split_off_inputs
+from sparring.lab.readers.splits import split_off_inputs
+from sparring.lab.readers.user_data import is_user_data, open_user_data
 from sparring.lab.task import DataError, Where
 from tests.lab.data import REAL as DATA
 from tests.lab.readers.user_files import OFFLINE, REVIEWS, everything, jsonl, load, refused, table, write
@@ -170,6 +171,23 @@ def test_files_with_nothing_in_them(tmp_path: Path, name: str, content: str) -> 
 # --- splitting
 
 
+def test_rows_with_an_empty_cell_can_be_left_out(tmp_path: Path) -> None:
+    rows = [*REVIEWS, ("no label", ""), ("", "good")]
+    data = load(table(tmp_path / "my.csv", "text,label", rows), missing="drop")
+    assert len(everything(data)) == 30
+    assert "2 of 32 train rows with an empty cell are left out" in data.notes
+    nothing = table(tmp_path / "none.csv", "text,label", [("a", ""), ("b", "")])
+    refused(nothing, ": no row of the train set has all cells", missing="drop")
+
+
+def test_labels_that_look_like_no_label_are_pointed_out(tmp_path: Path) -> None:
+    rows = [(f"film {i}", ("good", "N/A", "None")[i % 3]) for i in range(30)]
+    notes = " ".join(load(table(tmp_path / "my.csv", "text,label", rows)).notes)
+    assert '10 rows have the label "N/A", which is a class here' in notes
+    assert '10 rows have the label "None"' in notes
+    assert "good" not in notes
+
+
 def test_too_few_texts(tmp_path: Path) -> None:
     path = table(tmp_path / "my.csv", "text,label", [("a", "x"), ("b", "y"), ("a", "x"), ("b", "y")])
     refused(
@@ -307,7 +325,7 @@ ROW, EMPTY = {"text": "a", "label": "x"}, {"text": " ", "label": "x"}
         (
             "owner/name",
             {"train": Rows([ROW, EMPTY], {})},
-            r'^owner/name \(train\), row 2: column "text" is empty$',
+            r'^owner/name \(train\), row 2: column "text" is empty; --missing drop leaves such rows out$',
         ),
         ("hf:owner/name", {"test": Rows([ROW], {})}, "^hf:owner/name: there is no train set, only test$"),
         ("hf:name", {}, "^name: no split of this data set is named train, validation or test$"),

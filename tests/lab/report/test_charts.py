@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparring.lab.errors import UserError
-from sparring.lab.report import charts
+from sparring.lab.report import chart_parts, charts
 
 ROWS = [
     {
@@ -93,8 +93,8 @@ def test_a_name_has_one_colour_whatever_else_is_drawn() -> None:
     ):
         scale = next(found(chart.to_dict(), "color"))["scale"]
         assert dict(zip(scale["domain"], scale["range"], strict=True)) == {
-            "softmax": charts.PALETTE[0],
-            "as-softmax": charts.PALETTE[1],
+            "softmax": chart_parts.PALETTE[0],
+            "as-softmax": chart_parts.PALETTE[1],
         }
 
 

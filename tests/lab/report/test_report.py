@@ -18,6 +18,7 @@ from sparring.lab.report.build import build_report, collect
 from tests.lab.conftest import ATTACK, KINDS, section
 
 MOST_BYTES = 8_000_000
+PLOTTING = ("blocks", "build", "chart_parts", "charts", "curves", "training_blocks")
 
 
 # ------------------------------------------------------------ the page
@@ -27,7 +28,10 @@ MOST_BYTES = 8_000_000
 def test_every_kind_has_its_blocks(kind: str, kinds: Path) -> None:
     found = collect(section(kinds / f"colours-{kind}"))
     assert found["kind"] == kind
-    titles = [block.title for block in blocks(found)]
+    made = blocks(found)
+    titles = [block.title for block in made]
+    assert [block.title for block in made if not block.verdict or not (block.charts or block.tables)] == []
+    assert ("Calibration" in titles) == (kind in ("pair", "token"))
     assert {
         "Comparison",
         "Learning curves",
@@ -70,6 +74,17 @@ def test_texts_are_text(hostile: Path, tmp_path: Path) -> None:
     assert "<title>&lt;/title&gt;" in text
 
 
+def test_what_a_section_says(digits: Path) -> None:
+    made = {block.title: block for block in blocks(collect(section(digits)))}
+    assert "with 3 seeds" in made["Comparison"].verdict or "(95 %: " in made["Comparison"].verdict
+    assert re.search(r"softmax \d+\.\d points, \d+\.\d after temperature", made["Calibration"].verdict)
+    assert re.search(r"\d+ of 160 test samples are wrong in at least", made["Hardest samples"].verdict)
+    epochs = made["Learning curves"].charts["Dev accuracy by epoch"].to_dict()["layer"][0]["encoding"]["x"]
+    assert epochs["axis"]["values"] == [0, 1, 2, 3]
+    right = made["Hardest samples"].tables[0].rows
+    assert all(row[3].value < 9 for row in right)  # none that all nine runs have right
+
+
 def test_one_contestant_alone_has_a_page(hostile: Path) -> None:
     found = collect(section(hostile))
     assert (found["significance"], found["classes"], found["sensitivity"]) == ([], [], {})
@@ -81,10 +96,13 @@ def test_one_contestant_alone_has_a_page(hostile: Path) -> None:
 def test_runs_that_were_not_tested_are_compared_on_dev(digits: Path, tmp_path: Path) -> None:
     shutil.copytree(digits, tmp_path / "runs")
     for path in (tmp_path / "runs").rglob("summary.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "test": None}))
+        summary = {**json.loads(path.read_text()), "test": None}
+        del summary["calibration"]  # as in runs of earlier versions
+        path.write_text(json.dumps(summary))
         (path.parent / "predictions.jsonl").unlink()
     found = build_report([tmp_path / "runs"], tmp_path / "report.html")["tasks"][0]
     assert (found["part"], found["hardest"], found["classes"]) == ("dev", [], [])
+    assert {block.title for block in blocks(found)}.isdisjoint({"Calibration", "Classes", "Confusions"})
     assert found["significance"][0]["difference"] is not None
     assert found["significance"][0]["p_samples"] is None
 
@@ -144,9 +162,7 @@ def test_without_altair_the_extra_is_named(
     digits: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [
-        name
-        for name in sys.modules
-        if name.startswith("sparring.lab.") and name.split(".")[-1] in ("charts", "curves", "blocks", "build")
+        name for name in sys.modules if name.startswith("sparring.lab.") and name.split(".")[-1] in PLOTTING
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "altair", None)

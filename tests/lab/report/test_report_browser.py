@@ -103,10 +103,10 @@ def test_the_hardest_images_are_shown(page: Page) -> None:
 
 def test_a_click_sorts_and_a_second_one_reverses(page: Page) -> None:
     table = page.locator("#t0-comparison table").first
-    head = "#t0-comparison table >> nth=0 >> th:nth-child(5)"
+    head = "#t0-comparison table >> nth=0 >> th:nth-child(6)"
 
     def seconds() -> list[float]:
-        cells = table.locator("tbody td:nth-child(5)").all()
+        cells = table.locator("tbody td:nth-child(6)").all()
         return [float(cell.get_attribute("data-value") or "nan") for cell in cells]
 
     before = seconds()

@@ -108,7 +108,7 @@ def two(first: str, second: str) -> Section:
 
 def test_f1_by_class_by_hand() -> None:
     found = samples.by_class(
-        two("softmax", "as-softmax"), predictions(seen("aabbc", "abbbc"), seen("aabbc", "aabac"))
+        two("softmax", "as-softmax"), predictions(seen("aabbc", "abbbc"), seen("aabbc", "aabac")), least=1
     )
     rows = {row["class"]: (row["samples"], row["before"], row["after"]) for row in found}
     assert rows == {
@@ -118,10 +118,39 @@ def test_f1_by_class_by_hand() -> None:
     assert [row["class"] for row in found] == ["a", "b"]  # gains first
 
 
+def test_a_class_has_an_interval_unless_it_is_rare() -> None:
+    golds = "a" * 40 + "b" * 40 + "c" * 5
+    wrong = "b" * 20 + golds[20:80] + "a" * 5
+    contestants, made = two("softmax", "as-softmax"), predictions(seen(golds, wrong), seen(golds, golds))
+    rows = {row["class"]: row for row in samples.by_class(contestants, made)}
+    assert set(rows) == {"a", "b"}  # c has five samples
+    for row in rows.values():
+        assert 0 < row["low"] < row["difference"] < row["high"]
+    (same,) = {row["class"]: row for row in samples.by_class(contestants, made, least=5)}.keys() - rows.keys()
+    assert same == "c"
+
+
+def test_confusions_by_hand() -> None:
+    made = predictions(seen("aaaabbc", "abbbbbc"), seen("aaaabbc", "aaabbac"))
+    found = samples.confusions(two("softmax", "as-softmax"), made)
+    assert found["classes"] == ["a", "b"]
+    first, second = found["largest"]
+    assert first == {"true": "a", "predicted": "b", "samples": 4, "softmax": 0.75, "as-softmax": 0.25}
+    assert (second["true"], second["softmax"], second["as-softmax"]) == ("b", 0.0, 0.5)
+    cells = {(c["contestant"], c["true"], c["predicted"]): c["share"] for c in found["cells"]}
+    assert cells["as-softmax", "b", "b"] == 50.0
+    assert len(cells) == 8
+    right = predictions(seen("ab", "ab"), seen("ab", "ab"))
+    assert samples.confusions(two("softmax", "as-softmax"), right)["largest"] == []
+
+
 def test_gains_and_losses_are_bounded() -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
     found = samples.by_class(
-        two("softmax", "as-softmax"), predictions(seen(letters, "z" * 26), seen(letters, letters)), most=4
+        two("softmax", "as-softmax"),
+        predictions(seen(letters, "z" * 26), seen(letters, letters)),
+        most=4,
+        least=1,
     )
     assert [row["difference"] > 0 for row in found] == [True] * 4
 
@@ -132,12 +161,13 @@ def test_a_character_that_only_one_of_them_touches() -> None:
     made = predictions([first], [second])
     made.kind = get_kind("spelling")
     assert (
-        samples.by_class(two("softmax", "as-softmax"), made) == []
+        samples.by_class(two("softmax", "as-softmax"), made, least=1) == []
     )  # b: both have it; c: one never touched it
 
 
 def test_the_hardest_first_with_their_rivals() -> None:
-    rows = samples.hardest(predictions(seen("abc", "acc", "acb"), seen("abc", "aba")), most=2)
+    """The first sample is always right, so that it is not among them."""
+    rows = samples.hardest(predictions(seen("abc", "acc", "acb"), seen("abc", "aba")), most=3)
     assert [(row["gold"], row["rivals"], row["right"], row["runs"]) for row in rows] == [
         ("b", {"c": 2}, 1, 3),
         ("c", {"b": 1, "a": 1}, 1, 3),

@@ -109,6 +109,10 @@ def test_the_table_holds_what_the_rows_do() -> None:
     made = console()
     with made.capture() as captured:
         comparison("colours", rows_of(runs, "accuracy")).print(made)
+        comparison("colours", rows_of(runs, "accuracy"), ["t-softmax"], wide=True).print(made)
     lines = [line.split() for line in captured.get().splitlines()]
-    assert ["softmax", "50.00", "60.00", "10.0", "1.00x", "100", "25", "4", "50", "-0.50"] in lines
-    assert ["as-softmax", "62.50", "72.50", "4.0", "2.50x", "100", "25", "4", "50", "-0.50"] in lines
+    assert ["softmax", "50.00", "–", "10.0", "1.00x", "50"] in lines
+    assert ["as-softmax", "62.50", "+12.50", "4.0", "2.50x", "50"] in lines
+    counts = ["100", "25", "4", "50", "-0.50"]
+    assert ["as-softmax", "1", "62.50", "72.50", "+12.50", "4.0", "2.50x", *counts] in lines
+    assert ["t-softmax", "–", "diverged", *"––––––––––"][:12] in [line[:12] for line in lines]

@@ -41,7 +41,7 @@ def register_embedded(
     def load(where: Where) -> Data:
         return Data(get_kind(kind), **splits(), source=source, notes=notes)
 
-    register(name, kind=kind, load=load, embedded=True, **facts)
+    register(name, kind=kind, load=load, package=source, **facts)
 
 
 def register_published(
@@ -72,7 +72,8 @@ def register_published(
     def load(where: Where) -> Data:
         return finish(load_published(where, get_kind(kind), differences, original, hub))
 
-    register(name, kind=kind, load=load, aliases=tuple(aliases or ()), **facts)
+    places = {"aliases": tuple(aliases or ()), "folders": tuple(differences)}
+    register(name, kind=kind, load=load, **places, **facts)
 
 
 @cache

@@ -46,8 +46,8 @@ class AudioKind(MediaKind):
     fields = ("audio", "label")
     noun = "sounds"
     endings = (".wav",)
-    arrays = ("audio", "offsets", "labels")
-    optional_arrays = ("names",)
+    arrays = ("audio", "labels")
+    optional_arrays = ("offsets", "names")
     encoder_class = AudioEncoder
     auto_class = "AutoModelForAudioClassification"
     models = {
@@ -61,15 +61,21 @@ class AudioKind(MediaKind):
         return read_wav(path)
 
     def read_arrays(self, arrays: Mapping[str, Any], sample_rate: int, path: Path) -> list[Sample]:
-        """All clips are one array after another; ``offsets`` (N + 1) are their bounds."""
+        """Clips of one length are rows. Others follow each other; ``offsets`` (N + 1) are their bounds."""
         import numpy as np
 
-        audio, offsets = arrays["audio"], arrays["offsets"]
-        if audio.ndim != 1 or not (audio.dtype.kind in "if" or audio.dtype == np.uint8):
+        audio, offsets = arrays["audio"], arrays.get("offsets")
+        if audio.ndim != (2 if offsets is None else 1) or not (
+            audio.dtype.kind in "if" or audio.dtype == np.uint8
+        ):
+            form = "(N, samples) without offsets, or one row with offsets"
             raise DataError(
-                f"{path}: audio must be one row of int16 samples, or of numbers between -1 and 1, "
-                f"got {audio.dtype} {audio.shape}"
+                f"{path}: audio must be {form}, of int16 samples or of numbers between -1 and 1, "
+                f"got {audio.dtype} {audio.shape} with{'out' if offsets is None else ''} offsets"
             )
+        if offsets is None:
+            length = audio.shape[1]
+            audio, offsets = audio.reshape(-1), length * np.arange(len(audio) + 1)
         if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or not len(offsets):
             raise DataError(
                 f"{path}: offsets must be one row of whole numbers, one more than samples, "

@@ -35,6 +35,7 @@ class Kind:
     multilabel = False  # any number per sample
     labelled = True  # False: the classes are not labels of the samples
     generates = False  # predictions are generated token by token
+    calibrated = True  # each row has one class, so that its softmax gives probabilities
 
     # how tables of a user are read; without roles, the kind does not come in tables
     roles: Mapping[str, str] = {}  # the field that each column role (text, text_b, label) fills

@@ -108,6 +108,7 @@ class GenerationKind(TextKind):
     one_label = False
     labelled = False
     generates = True
+    calibrated = False
     roles = {"text": "source", "label": "target"}
     description = 'generate column "{label}" from column "{text}"'
     column_names = {

@@ -48,6 +48,7 @@ class MultiLabelKind(TextKind):
     list_fields = ("labels",)
     one_label = False
     multilabel = True
+    calibrated = False
     roles = {"text": "text", "label": "labels"}
     description = 'column "{label}" holds any of {n_labels} values'
     has_separator = True

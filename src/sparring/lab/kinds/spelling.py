@@ -40,6 +40,7 @@ class SpellingKind(TextKind):
     equal_lengths = ("source", "target")
     one_label = False
     labelled = False
+    calibrated = False
     roles = {"text": "source", "label": "target"}
     description = 'columns "{text}" and "{label}" with as many characters'
     column_names = {"text": frozenset({"source"}), "label": frozenset({"target"})}

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from sparring.lab.differences import LEAST_SEEDS, LEVEL, Difference, difference
 from sparring.lab.paper import published
 from sparring.lab.paper.methods import (
     AS_SOFTMAX,
@@ -16,13 +17,11 @@ from sparring.lab.paper.methods import (
 )
 from sparring.lab.paper.result_tables import published_number
 from sparring.lab.paper.study_records import Results
-from sparring.lab.runs.summaries import LEAST_SEEDS, Difference, difference
 from sparring.lab.table import Table
 
 YES = "reproduced"
 NO = "not reproduced"
 OPEN = "cannot be told"
-LEVEL = 0.05
 ABOUT_AS_LONG = 5.0  # percent of softmax's time
 
 
@@ -135,7 +134,11 @@ def table7(results: Results) -> Iterator[Finding]:
 def figure1(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
         shares = [record["steps"][-1]["won_share"] for record in results.of(task, AS_SOFTMAX)]
-        observed = f"{statistics.mean(shares):.0%} of the last batches"
+        won = 100 * statistics.mean(shares)
+        seeds = f"{len(shares)} seed{'s' if len(shares) > 1 else ''}"
+        observed = (
+            f"{100 - won:.0f} % of the rows of the last batches have a loss, {won:.0f} % are won ({seeds})"
+        )
         yield Finding("few samples still count in the end", task, observed, YES if min(shares) > 0.5 else NO)
 
 

@@ -5,13 +5,13 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparring.lab.differences import LEAST_SEEDS, LEVEL, difference
 from sparring.lab.errors import UserError
-from sparring.lab.paper.claims import LEVEL, NO, OPEN, YES, findings, findings_table
+from sparring.lab.paper.claims import NO, OPEN, YES, findings, findings_table
 from sparring.lab.paper.methods import SOFTMAX
 from sparring.lab.paper.studies import STUDIES
 from sparring.lab.paper.study_records import Results, errors_name, read_results
 from sparring.lab.runs.records import write
-from sparring.lab.runs.summaries import LEAST_SEEDS, difference
 from sparring.lab.table import Table
 
 
@@ -54,12 +54,14 @@ def claims_section(studies: Sequence[Results]) -> str:
     if not rows:
         return ""
     n_yes, n_no, n_open = (sum(row.outcome == outcome for row in rows) for outcome in (YES, NO, OPEN))
-    seeds = max(results.n_seeds()[-1] for results in studies)
+    counts = sorted({n for results in studies for n in results.n_seeds()})
+    seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     return f"""
 ## What reproduced
 
 Of {len(rows)} claims held against our runs, {n_yes} reproduced, {n_no} did not, and of {n_open} nothing
-can be said: the difference is not larger than what {seeds} seeds let vary (paired t-test, p > {LEVEL}). \
+can be said: the difference is not larger than what {seeds} seeds let vary (paired t-test, p > {LEVEL};
+no test with fewer than {LEAST_SEEDS} seeds). \
 A 95 % interval says which
 differences the runs leave possible: what lies outside of it can be ruled out, what lies inside cannot. \
 {_seed_spread(studies)}

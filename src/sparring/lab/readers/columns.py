@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.lab.errors import EmptyCellError
 from sparring.lab.kinds import Kind, get_kind, list_kinds
 from sparring.lab.readers.files import RawTable, Row, as_list, check_sample, is_empty, is_written_list, some
 from sparring.lab.task import DataError, Sample, UserError
@@ -42,6 +43,7 @@ class Columns:
     label: str | None = None
     kind: str | None = None
     separator: str | None = None  # of the labels, or the tokens, in a cell
+    missing: str | None = None  # drop: leave out rows with an empty cell
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ class ColumnMapping:
 
     def _marked_labels(self, row: Row, place: str) -> list[str]:
         for column in self.label_columns:
+            if is_empty(row.get(column)):
+                raise EmptyCellError(place, column)
             if _boolean(row.get(column)) is None:
                 raise DataError(f'{place}: column "{column}" must hold 0 or 1, got {row.get(column)!r:.80}')
         return [column for column in self.label_columns if _boolean(row[column])]
@@ -91,7 +95,7 @@ class ColumnMapping:
         else:
             empty = is_empty(value)
         if empty:
-            raise DataError(f'{place}: column "{column}" is empty')
+            raise EmptyCellError(place, column)
         if role != "label" or isinstance(value, (list, dict)) or self.kind.equal_lengths is not None:
             return value
         return str(value).strip()
@@ -158,7 +162,6 @@ class ColumnMatcher:
         return [value for _, row in self.table.rows if not is_empty(value := row.get(column))]
 
     def is_named(self, column: str, names: Collection[str]) -> bool:
-        """Whether a column has one of these names."""
         return normalized(column) in names
 
     def n_values(self, column: str) -> int:
@@ -272,10 +275,7 @@ class ColumnMatcher:
 
 
 def normalized(name: str) -> str:
-    """
-    >>> normalized("Text_A"), normalized("ner tags")
-    ('texta', 'nertags')
-    """
+    """The name in lower case, without spaces and punctuation: ``Text_A`` and ``text a`` are ``texta``."""
     return re.sub(r"[\W_]+", "", name).lower()
 
 

@@ -1,7 +1,8 @@
 """Read arrays in ``.npz`` files, which are checked before a model is trained on them.
 
-train.npz, dev.npz, test.npz  ``images`` (N, H, W) or (N, H, W, C) and ``labels``; or ``audio``, all clips in
-                              one row, ``offsets`` (N + 1) and ``labels``; optional ``names`` of the clips
+train.npz, dev.npz, test.npz  ``images`` (N, H, W) or (N, H, W, C) and ``labels``; or ``audio`` (N, samples)
+                              and ``labels``; or all clips in one row of ``audio``, ``offsets`` (N + 1) and
+                              ``labels``; optional ``names`` of the clips
 meta.json                     ``label_names`` (or ``labels``) if labels are numbers, ``sample_rate`` of sounds
 """
 

@@ -1,33 +1,32 @@
 """Open a user's own data: a file, a folder, or a data set on the Hugging Face hub.
 
-Columns and kind are named by the user or guessed (columns.py). Missing dev and test sets are split off train:
-always the same samples, stratified by class, and never the same text in two splits.
+Columns and kind are named by the user or guessed (columns.py). Missing dev and test sets are split off train
+(splits.py).
 """
 
-import random
 import re
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from sparring.lab.errors import EmptyCellError
 from sparring.lab.kinds import Kind
 from sparring.lab.readers.arrays import kind_of, read_folder
-from sparring.lab.readers.columns import ColumnMapping, Columns, map_columns
+from sparring.lab.readers.columns import ColumnMapping, Columns, map_columns, normalized
 from sparring.lab.readers.files import ENDINGS, RawTable, form_of, read_table, some
 from sparring.lab.readers.hub import SPLIT_NAMES, class_names, load_hub, name_classes
 from sparring.lab.readers.published import complete
-from sparring.lab.task import SPLITS, Data, DataError, Sample, Splits, Task, Where
+from sparring.lab.readers.splits import quality_notes, split_missing
+from sparring.lab.task import Data, DataError, Sample, Splits, Task, Where
 from sparring.lab.untrusted import file_name
 
 HUB_NAME = re.compile(
     r"hf:(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<config>[\w.-]+))?|(?P<plain>[\w-][\w.-]*/[\w.-]+)"
 )
 GUESSED = Columns()
-SHARE = 0.1  # of the inputs that a split gets
-MAX_INPUTS = 5000  # of a split
+NO_LABEL = frozenset({"nan", "none", "null", "na", "nil"})  # without case and punctuation: N/A is one, too
 
 
 def is_user_data(target: str) -> bool:
@@ -66,8 +65,8 @@ def open_user_data(
     else:
         source = _find_tables(target, where)
         kind, splits, notes = _read_samples(source, columns)
-    splits, split_notes = _split(kind, splits, source.place)
-    notes = (*notes, *split_notes, *_quality_notes(kind, splits))
+    splits, split_notes = split_missing(kind, splits, source.place)
+    notes = (*notes, *split_notes, *quality_notes(kind, splits))
     data = complete(kind, splits, source.place, notes)
     task = Task(
         name=source.name,
@@ -176,13 +175,26 @@ def _read_samples(source: Source, columns: Columns) -> tuple[Kind, Splits, tuple
     hidden: list[str] = []
     if source.place.startswith("hf:"):
         tables, hidden = _labelled_rows(mapping, tables)
-    splits = {split: _samples(mapping, table, tables["train"].name) for split, table in tables.items()}
+    drop = columns.missing == "drop"
+    splits: Splits = {}
+    for split, table in tables.items():
+        splits[split], n_dropped = _samples(mapping, table, tables["train"].name, drop)
+        if n_dropped:
+            hidden.append(f"{n_dropped} of {len(table.rows)} {split} rows with an empty cell are left out")
+        if not splits[split]:
+            raise DataError(f"{table.name}: no row of the {split} set has all cells; nothing is left")
     kind = mapping.kind
     counts: Counter[str] = Counter()
     if kind.labelled:
         samples = [sample for split in splits.values() for sample in split]
         counts.update(label for sample in samples for label in kind.labels_of(sample))
         _check_labels(mapping, counts, tables["train"].name)
+        hidden += [
+            f'{n} rows have the label "{label}", which is a class here; if it stands for no label, empty '
+            "these cells and use --missing drop"
+            for label, n in counts.items()
+            if normalized(label) in NO_LABEL
+        ]
     description = f"kind {kind}: {mapping.describe(len(counts))}"
     table_notes = [note for table in tables.values() for note in table.notes]
     return kind, splits, (*table_notes, description, *mapping.notes, *hidden)
@@ -206,14 +218,24 @@ def _labelled_rows(
     return labelled, notes
 
 
-def _samples(mapping: ColumnMapping, table: RawTable, train_name: str) -> list[Sample]:
+def _samples(
+    mapping: ColumnMapping, table: RawTable, train_name: str, drop: bool
+) -> tuple[list[Sample], int]:
+    """The samples of a table, and how many rows were dropped since a cell is empty."""
     columns = set(table.columns)
     if missing := [column for column in mapping.columns if column not in columns]:
         raise DataError(
             f'{table.name}: expected the columns of {train_name}, "{missing[0]}" is missing; without labels '
             "it cannot be used: take it away, and a part of the train set takes its place"
         )
-    return [mapping.sample(row, table.place(number)) for number, row in table.rows]
+    samples = []
+    for number, row in table.rows:
+        try:
+            samples.append(mapping.sample(row, table.place(number)))
+        except EmptyCellError:
+            if not drop:
+                raise
+    return samples, len(table.rows) - len(samples)
 
 
 def _check_labels(mapping: ColumnMapping, counts: Counter[str], name: str) -> None:
@@ -231,66 +253,3 @@ def _check_labels(mapping: ColumnMapping, counts: Counter[str], name: str) -> No
     if fractions and all(re.fullmatch(r"[-+]?\d*\.?\d*", value) for value in counts):
         values = f"numbers to be predicted ({some(fractions)})"
         raise DataError(f"{name}: {label} holds {values}; classification needs labels that recur")
-
-
-# ------------------------------------------------------------ splitting
-
-
-def _split(kind: Kind, splits: Splits, place: str) -> tuple[Splits, tuple[str, ...]]:
-    """Split missing dev and test sets off train."""
-    missing = [split for split in ("test", "dev") if split not in splits]
-    if not missing:
-        return splits, ()
-    splits = dict(splits)
-    n_inputs = len({kind.key(sample) for sample in splits["train"]})
-    if n_inputs < 1 + len(missing):
-        problem = f"{n_inputs} different {kind.noun} are too few to split off {' and '.join(missing)}"
-        raise DataError(f"{place}: {problem}; add rows, or give all three parts")
-    for split in missing:
-        splits["train"], splits[split] = split_off_inputs(kind, splits["train"], round(SHARE * n_inputs))
-    missing.reverse()
-    sizes = " and ".join(f"{len(splits[split])} for {split}" for split in missing)
-    how = ", each class in its share" if kind.one_label else ""
-    note = f"no {' and no '.join(missing)} set given: split off train, {sizes}{how}; always the same ones"
-    return splits, (note,)
-
-
-def split_off_inputs(
-    kind: Kind, samples: list[Sample], n_inputs: int, seed: int = 0
-) -> tuple[list[Sample], list[Sample]]:
-    """The remaining samples, and all samples of ``n_inputs`` inputs (1 to `MAX_INPUTS`), both in their order.
-
-    Inputs are sorted by class, shuffled within each class and taken at equal distances, so that the split is
-    stratified. Classes with fewer than three inputs are left in train if others have more.
-    """
-    inputs: dict[Hashable, list[int]] = defaultdict(list)
-    for i, sample in enumerate(samples):
-        inputs[kind.key(sample)].append(i)
-    classes: dict[str, list[list[int]]] = defaultdict(list)
-    for indices in inputs.values():
-        classes[samples[indices[0]][kind.target] if kind.one_label else ""].append(indices)
-    rng = random.Random(seed)
-    large = [label for label in sorted(classes) if len(classes[label]) >= 3]
-    order: list[list[int]] = []
-    for label in large or sorted(classes):
-        order += rng.sample(classes[label], len(classes[label]))
-    n_inputs = max(1, min(n_inputs, MAX_INPUTS, len(order) // 3))
-    off = {i for k in range(n_inputs) for i in order[(2 * k + 1) * len(order) // (2 * n_inputs)]}
-    return [sample for i, sample in enumerate(samples) if i not in off], [samples[i] for i in sorted(off)]
-
-
-def _quality_notes(kind: Kind, splits: Splits) -> list[str]:
-    """Notes on labels without training samples, samples without a label, and inputs in two splits."""
-    notes = []
-    if kind.labelled:
-        labels = {split: {label for s in splits[split] for label in kind.labels_of(s)} for split in SPLITS}
-        if new := sorted((labels["dev"] | labels["test"]) - labels["train"]):
-            notes.append(f"labels seen only in dev or test: {some(new)}")
-        samples = [sample for split in splits.values() for sample in split]
-        if n_unlabelled := sum(not kind.labels_of(sample) for sample in samples):
-            notes.append(f"rows without any label: {n_unlabelled}")
-    keys = {split: {kind.key(sample) for sample in splits[split]} for split in SPLITS}
-    for first, second in combinations(SPLITS, 2):
-        if n_both := len(keys[first] & keys[second]):
-            notes.append(f"{kind.noun} of {second} that are also in {first}: {n_both}")
-    return notes

@@ -1,49 +1,39 @@
-"""The blocks of a report's section: what was collected about a task, as charts and tables with a note."""
+"""The blocks of a report's section: what was collected about a task, as charts and tables with a verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from sparring.lab.kinds import get_kind
+from sparring.lab.differences import LEAST_SEEDS
 from sparring.lab.report import charts
-from sparring.lab.runs.summaries import LEAST_SEEDS, LEGEND, comparison
+from sparring.lab.report.block import Block, Facts, listed, words_of
+from sparring.lab.report.samples import LEAST_SAMPLES
+from sparring.lab.report.training_blocks import (
+    agreement,
+    learning,
+    margins,
+    savings,
+    sensitivity,
+    won_share,
+)
+from sparring.lab.runs.summaries import CALIBRATION_LEGEND, LEGEND, calibration_table, comparison, verdicts
 from sparring.lab.table import Cell, Table, number, percent
-
-Facts = dict[str, Any]  # what build.collect returns for a task
-SYMBOLS = {"delta": "δ", "tau": "τ", "epsilon": "ε", "gamma": "γ", "alpha": "α", "beta": "β"}
-
-
-@dataclass
-class Block:
-    """A part of the page under a heading."""
-
-    title: str
-    note: str = ""
-    charts: dict[str, Any] = field(default_factory=dict)  # by caption
-    tables: list[Table] = field(default_factory=list)
-    folded: bool = False  # whether the tables are hidden behind a line to click
-    play: str = ""  # the slider that a button moves
 
 
 def blocks(facts: Facts) -> list[Block]:
     """All blocks that apply, in the order of the page."""
     makers: list[Callable[[Facts], Block | None]] = [
-        *(comparison_block, learning, won_share, margins, sensitivity),
-        *(agreement, savings, classes, hardest, suspects, settings),
+        *(comparison_block, savings, calibration, learning, won_share, margins, sensitivity, agreement),
+        *(classes, confusions, hardest, suspects, settings),
     ]
     return [block for make in makers if (block := make(facts)) is not None]
-
-
-def words_of(metric: str) -> str:
-    return metric.replace("_", " ")
 
 
 def comparison_block(facts: Facts) -> Block:
     first = facts["rows"][0]["contestant"]
     note = f"Mean ± standard deviation over seeds. faster: median over common seeds. {LEGEND}"
-    tables = [comparison("Comparison", facts["rows"], seeds=True)]
+    tables = [comparison("Comparison", facts["rows"], wide=True)]
     if facts["significance"]:
         tables.append(_significance(facts, first))
         note += (
@@ -52,7 +42,10 @@ def comparison_block(facts: Facts) -> Block:
             "more often (McNemar's exact test with one seed; a sequence or a set of labels is right as a "
             "whole). Neither is corrected for the number of contestants."
         )
-    return Block("Comparison", note, tables=tables)
+    row = facts["rows"][0]
+    score = f"{100 * row[facts['part']]['mean']:.2f} % {facts['part']} {words_of(facts['metric'])}"
+    alone = f"{first} reaches {score}, the mean of {len(row['seeds'])} seed(s)."
+    return Block("Comparison", " ".join(verdicts(facts["rows"])) or alone, note, tables=tables)
 
 
 def _significance(facts: Facts, first: str) -> Table:
@@ -81,158 +74,118 @@ def _p_value(p: float | None, missing: str) -> Cell:
     return Cell(missing, None) if p is None else Cell("< 0.001" if p < 0.001 else f"{p:.3f}", p)
 
 
-def learning(facts: Facts) -> Block:
-    curves, metric = facts["curves"], words_of(facts["metric"])
-
-    def draw(curve: str, y_title: str, x: str = "epochs", points: bool = True, **look: Any) -> Any:
-        look |= {"points": points, "y_title": y_title, "order": facts["names"]}
-        return charts.lines(curves[curve], x, "value", band=True, **look)
-
-    drawn = {
-        f"Dev {metric} by epoch": draw("metric", f"dev {metric} %"),
-        f"Dev {metric} by time": draw("metric", f"dev {metric} %", "seconds", x_title="seconds of training"),
-        "Training loss": draw("train_loss", "training loss", points=False),
-        "Dev loss": draw("dev_loss", "dev loss"),
-    }
-    note = (
-        "Lines are means over seeds, bands a standard deviation to both sides. Each contestant has its own "
-        "loss: compare the shapes, not the heights. A click on a name in a legend shows it alone."
-    )
-    return Block("Learning curves", note, drawn)
-
-
-def won_share(facts: Facts) -> Block:
-    drawn = {}
-    for curve, caption, y_title in (
-        ("won_share", "Won share in training", "won rows %"),
-        ("delta", "δ in training", "δ"),
-        ("accumulation", "Batches an optimizer step", "batches"),
-    ):
-        if facts["curves"][curve] or curve == "won_share":
-            drawn[caption] = charts.lines(
-                *(facts["curves"][curve], "epochs", "value"),
-                band=True,
-                order=facts["names"],
-                y_title=y_title,
-                y_zero=True,
-            )
-    note = (
-        "A row is won when no strong opponent is left: its loss and gradient are exactly 0. "
-        "With softmax no row is ever won."
-    )
-    return Block("Won share", note, drawn)
-
-
-def margins(facts: Facts) -> Block | None:
-    rows = facts["curves"]["margins"]
-    if not rows:
+def calibration(facts: Facts) -> Block | None:
+    table = calibration_table(facts["rows"])
+    if table is None or not facts["reliability"]:
         return None
-    titles = {"x_title": "p_margin", "y_title": "rows of dev %"}
-    chart = charts.histogram(
-        rows, "margin", "share", step="evaluation", rules=[0], order=facts["names"], **titles
-    )
-    note = (
-        "p_margin: probability of the true class less that of its strongest rival, on dev; below 0 the row "
-        f"is wrong. The slider goes through {facts['looks']} evaluations on dev, from the first to the last."
-    )
-    return Block("Margins", note, {"Margins over training": chart}, play="evaluation")
-
-
-def sensitivity(facts: Facts) -> Block:
-    part, metric = facts["part"], words_of(facts["metric"])
-    drawn = {}
-    for setting, rows in facts["sensitivity"].items():
-        symbol = SYMBOLS.get(setting, setting)
-        drawn[f"{part.capitalize()} {metric} by {symbol}"] = charts.against(
-            *(rows, "setting", "value", "family"),
-            whiskers=True,
-            references=facts["references"],
-            x_title=symbol,
-            y_title=f"{part} {metric} %",
-        )
-    note = "Contestants that differ in one number; whiskers are a standard deviation to both sides."
-    if not drawn:
-        loss = get_kind(facts["kind"]).loss_name("as-softmax")
-        losses = ",".join(f"{loss}:delta={value}" for value in (0.1, 0.3, 0.5))
-        note = f"Needs contestants that differ in one number alone: sparring compare … --losses {losses}"
-    return Block("δ and other settings", note, drawn)
-
-
-def agreement(facts: Facts) -> Block:
-    metric = words_of(facts["metric"])
-    chart = charts.scatter(
-        *(facts["curves"]["points"], "loss", "figure"),
-        r={row["contestant"]: row["correlation"] for row in facts["rows"]},
-        fit=True,
+    chart = charts.diagonal(
+        *(facts["reliability"], "confidence", "accuracy", "rows", "contestant", "probabilities"),
         order=facts["names"],
-        x_title="dev loss",
-        y_title=f"dev {metric} %",
+        x_title="mean probability of the predicted class",
+        y_title="share that is right",
+    )
+    known = [row for row in facts["rows"] if row["calibration"]]
+    parts = []
+    for row in known:
+        before, after = (row["calibration"][state]["ece"] for state in ("before", "after"))
+        scaled = "" if after is None else f", {100 * after['mean']:.1f} after temperature scaling"
+        parts.append(f"{row['contestant']} {100 * before['mean']:.1f} points{scaled}")
+    lean = [name for row in known if (name := _lean(row))]
+    verdict = (
+        f"Probabilities differ from the share that is right by (ECE): {'; '.join(parts)}. {' '.join(lean)}"
     )
     note = (
-        f"Every evaluation on dev of every run. r: Pearson's correlation of dev loss and {metric} within a "
-        "run, the mean over seeds."
+        "Points on the dashed line are calibrated; below it the network is too sure, above it too unsure. "
+        "Seeds are added up, larger points have more rows, and bins of fewer than ten rows are left out. "
+        f"{CALIBRATION_LEGEND}"
     )
-    return Block("Loss and metric", note, {"Does the loss tell the quality?": chart})
+    return Block("Calibration", verdict.strip(), note, {"Reliability": chart}, [table])
 
 
-def savings(facts: Facts) -> Block:
-    first = facts["rows"][0]
-    rows = []
-    for row in facts["rows"]:
-        shares = {"time": 1 / row["faster"] if row["faster"] else None}
-        for what, name in (
-            ("forwards", "forwards"),
-            ("backwards", "backwards"),
-            ("optimizer steps", "updates"),
-        ):
-            shares[what] = row[name] / first[name] if first[name] else None
-        rows += [
-            {"contestant": row["contestant"], "what": what, "share": 100 * share}
-            for what, share in shares.items()
-            if share is not None
-        ]
-    order = facts["names"]
-    x_title = f"% of {first['contestant']}"
-    drawn = {
-        "What it took": charts.bars(
-            rows, "share", "what", "contestant", rules=[100], order=order, x_title=x_title
-        ),
-        "Samples with a backward, by epoch": charts.lines(
-            *(facts["curves"]["backwards"], "epoch", "value"),
-            band=True,
-            order=order,
-            points=True,
-            y_title="samples %",
-            y_zero=True,
-        ),
-    }
-    note = f"Everything against {first['contestant']}, the dashed line."
-    return Block("Time and samples saved", note, drawn)
+def _lean(row: Any) -> str:
+    """Whether a contestant is too sure or too unsure, by its temperature."""
+    temperature = row["calibration"]["temperature"]
+    if temperature is None or 0.9 <= temperature["mean"] <= 1.1:
+        return ""
+    word = "sure" if temperature["mean"] > 1 else "unsure"
+    return f"{row['contestant']} is too {word} of its predictions (temperature {temperature['mean']:.2f})."
 
 
 def classes(facts: Facts) -> Block | None:
     rows, first = facts["classes"], facts["rows"][0]["contestant"]
     if not rows:
         return None
+    edges = ("difference", "low", "high")
     points = [
-        {"contestant": row["contestant"], "class": row["class"], "points": 100 * row["difference"]}
+        {
+            **{name: row[name] for name in ("contestant", "class")},
+            **{
+                name: round(100 * row[edge], 3)
+                for name, edge in zip(("points", *edges[1:]), edges, strict=True)
+            },
+        }
         for row in rows
     ]
     cells = [
         [
             *(row["contestant"], row["class"], number(row["samples"], 0)),
-            *(percent(row[name], 1) for name in ("before", "after", "difference")),
+            *(percent(row[name], 1) for name in ("before", "after", "difference", "low", "high")),
         ]
         for row in rows
     ]
-    columns = ["contestant", "class", "in test", f"F1 % of {first}", "F1 %", "difference"]
+    columns = ["contestant", "class", "in test", f"F1 % of {first}", "F1 %", "difference", "95 % from", "to"]
     table = Table(f"The largest gains and losses against {first}", columns, cells, n_text=2)
     chart = charts.gains(points, "points", "class", x_title="points of F1")
+    sentences = []
+    for name in dict.fromkeys(row["contestant"] for row in rows):
+        mine = [row for row in rows if row["contestant"] == name]
+        better = [row["class"] for row in mine if row["low"] > 0]
+        worse = [row["class"] for row in mine if row["high"] < 0]
+        changes = [
+            f"{word} on {listed(some)}" for word, some in (("better", better), ("worse", worse)) if some
+        ]
+        clear = listed(changes) if changes else "not clearly better or worse on any class"
+        sentences.append(f"{name} is {clear}.")
     note = (
-        f"F1 of each class on test against {first}, over the common seeds. "
-        "At most ten gains and ten losses of each contestant are shown."
+        f"F1 of each class on test against {first}, over the common seeds, with 95 % intervals (bootstrap "
+        "over test samples; one class in 20 is outside by chance). Classes with fewer than "
+        f"{LEAST_SAMPLES} test samples are left out. At most ten gains and ten losses of each contestant are "
+        "shown."
     )
-    return Block("Classes", note, {"Gains and losses by class": chart}, [table], folded=True)
+    drawn = {"Gains and losses by class": chart}
+    return Block("Classes", " ".join(sentences), note, drawn, [table], folded=True)
+
+
+def confusions(facts: Facts) -> Block | None:
+    found = facts["confusions"]
+    if not found["largest"]:
+        return None
+    names = facts["names"]
+    chart = charts.matrix(
+        *(found["cells"], "predicted", "true", "share", "contestant"),
+        order=found["classes"],
+        x_title="predicted",
+        y_title="true",
+    )
+    cells = [
+        [row["true"], row["predicted"], number(row["samples"], 0), *(percent(row[name], 1) for name in names)]
+        for row in found["largest"]
+    ]
+    table = Table(
+        "The largest confusions, % of the true class",
+        ["true", "predicted", "in test", *names],
+        cells,
+        n_text=2,
+    )
+    top = found["largest"][0]
+    shares = listed(f"{100 * top[name]:.1f} % with {name}" for name in names if top[name] is not None)
+    verdict = f"The most frequent confusion: {top['true']} is taken for {top['predicted']}, {shares}."
+    note = (
+        "Percent of the test rows of the true class, over all seeds. Classes of the largest confusions only."
+    )
+    return Block(
+        "Confusions", verdict, note, {"Confusion matrix, % of the true class": chart}, [table], folded=True
+    )
 
 
 def hardest(facts: Facts) -> Block | None:
@@ -249,11 +202,16 @@ def hardest(facts: Facts) -> Block | None:
         for row in facts["hardest"]
     ]
     table = Table("Hardest samples", ["sample", "true", "rivals", "right in", "margin"], rows, n_text=3)
-    note = (
-        "The test samples with the lowest mean p_margin over all runs, and the classes that were predicted "
-        "instead, with the number of runs."
+    counts = facts["mistakes"]
+    verdict = (
+        f"{counts['ever']:,} of {counts['samples']:,} test samples are wrong in at least one run, "
+        f"{counts['always']:,} in all {counts['runs']}."
     )
-    return Block("Hardest samples", note, tables=[table])
+    note = (
+        "The test samples that some run has wrong with the lowest mean p_margin over all runs, and the "
+        "classes that were predicted instead, with the number of runs."
+    )
+    return Block("Hardest samples", verdict, note, tables=[table])
 
 
 def suspects(facts: Facts) -> Block | None:
@@ -272,7 +230,12 @@ def suspects(facts: Facts) -> Block | None:
         "Training samples whose label another class led on average over the epochs, most suspicious first. "
         "sparring suspects lists all of them and writes a cleaned file."
     )
-    return Block("Suspects", note, tables=[table])
+    n_all = sum(row["runs"] == row["n_runs"] for row in facts["suspects"])
+    verdict = (
+        f"Of the {len(rows)} most suspicious training labels, {n_all} look wrong in "
+        f"{'all ' if facts['suspects'][0]['n_runs'] > 1 else ''}{facts['suspects'][0]['n_runs']} run(s)."
+    )
+    return Block("Suspects", verdict, note, tables=[table])
 
 
 def settings(facts: Facts) -> Block:
@@ -292,7 +255,10 @@ def settings(facts: Facts) -> Block:
     folders = [(row["contestant"], folder) for row in facts["rows"] for folder in row["folders"]]
     tables.append(_text_table("Run folders", ["contestant", "folder"], folders))
     note = "Each run folder has its config.toml: sparring run --config makes it again."
-    return Block("Settings and versions", note, tables=tables, folded=True)
+    verdict = "All contestants have the same settings."
+    if names:
+        verdict = f"The contestants differ in {listed(names)}; everything else is the same."
+    return Block("Settings and versions", verdict, note, tables=tables, folded=True)
 
 
 def _text_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

@@ -19,7 +19,8 @@ from jinja2 import Environment
 from sparring import __version__
 from sparring.lab.errors import UserError
 from sparring.lab.report import curves, gather, samples
-from sparring.lab.report.blocks import Block, blocks, words_of
+from sparring.lab.report.block import Block, words_of
+from sparring.lab.report.blocks import blocks
 from sparring.lab.report.gather import LOSS_SETTINGS, Contestant, Section
 from sparring.lab.runs import records
 from sparring.lab.runs.summaries import percent_cell
@@ -91,8 +92,11 @@ def collect(
         "curves": _curves(section, n_points, evaluations),
         "sensitivity": sensitivity(section),
         "references": _references(section),
+        "reliability": curves.reliability(section),
         "classes": samples.by_class(section, predictions),
+        "confusions": samples.confusions(section, predictions),
         "hardest": samples.hardest(predictions),
+        "mistakes": samples.mistakes(predictions),
         "suspects": samples.suspects(section),
         "settings": section.settings(),
         "machines": section.machines(),

@@ -6,42 +6,35 @@ drawn as they are. A spread is drawn from the fields "low" and "high" of the row
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import altair as alt
 
 from sparring.files import atomic_write, sweep
 from sparring.lab.errors import UserError
-from sparring.lab.runs.records import plain
+from sparring.lab.report.chart_parts import (
+    PALETTE,
+    SPREAD,
+    Look,
+    Rows,
+    axis,
+    base_chart,
+    colours,
+    emphasis,
+    finish,
+    fitted_lines,
+    menu_of,
+    names_of,
+    tooltips,
+    vertical_rules,
+    whole_ticks,
+    words,
+)
 from sparring.lab.table import number
 
-Rows: TypeAlias = Sequence[Mapping[str, Any]]
-PALETTE = (  # on white and on black
-    *("#80858f", "#1f9e77", "#e0703a", "#5b86e5", "#b266c4"),
-    *("#b99a1b", "#d64c66", "#2fa7b8", "#8a6d4f", "#7aa636"),
-)
-SPREAD = ("low", "high")
 SUFFIXES = (".svg", ".png", ".html", ".json")
-
-
-@dataclass(frozen=True)
-class Look:
-    """Options of every chart."""
-
-    title: str | None = None
-    x_title: str | None = None
-    y_title: str | None = None
-    width: int | str = 430  # "container" on a page
-    height: int | None = None
-    order: Sequence[str] = ()  # the names that have colours; the first one is grey
-    rules: Sequence[float] = ()  # dashed vertical lines
-    points: bool = False  # on lines
-    y_zero: bool = False  # whether the y axis begins at 0
-
 
 # ------------------------------------------------------------ charts
 
@@ -52,20 +45,22 @@ def lines(
     """A line for each value of ``colour``, in a ``band`` around it. A click in the legend selects one."""
     look = Look(**options)
     selection = alt.selection_point(fields=[colour], bind="legend")
-    y_title = look.y_title or _words(y)
-    base = _base(rows).encode(x=_axis(alt.X, x, look.x_title), color=_colour(rows, colour, look.order))
+    y_title = look.y_title or words(y)
+    ticks = whole_ticks(rows, x)
+    x_axis = axis(alt.X, x, look.x_title, **ticks)
+    base = base_chart(rows).encode(x=x_axis, color=colours(rows, colour, look.order))
     line = base.mark_line(point=alt.OverlayMarkDef(size=22) if look.points else False, strokeWidth=1.8)
     line = line.encode(
-        y=_axis(alt.Y, y, y_title, zero=look.y_zero),
-        opacity=_emphasis(selection, 1.0, 0.12),
-        tooltip=_tooltip([colour], [x, y, *(SPREAD if band else ())]),
+        y=axis(alt.Y, y, y_title, zero=look.y_zero),
+        opacity=emphasis(selection, 1.0, 0.12),
+        tooltip=tooltips([colour], [x, y, *(SPREAD if band else ())]),
     )
     layers: list[Any] = [line.add_params(selection)]
     if band:
-        edges = {"y": _axis(alt.Y, "low", y_title, zero=look.y_zero), "y2": alt.Y2("high")}
-        area = base.mark_area(strokeWidth=0).encode(**edges, opacity=_emphasis(selection, 0.16, 0.02))
+        edges = {"y": axis(alt.Y, "low", y_title, zero=look.y_zero), "y2": alt.Y2("high")}
+        area = base.mark_area(strokeWidth=0).encode(**edges, opacity=emphasis(selection, 0.16, 0.02))
         layers.insert(0, area)
-    return _finish(layers, look)
+    return finish(layers, look)
 
 
 def scatter(
@@ -85,18 +80,18 @@ def scatter(
     labels = {name: name if r is None else f"{name}, r = {correlation.get(name, '–')}" for name in names}
     rows = [{**row, colour: labels[row[colour]]} for row in rows]
     selection = alt.selection_point(fields=[colour], bind="legend")
-    base = _base(rows).encode(
-        x=_axis(alt.X, x, look.x_title, zero=False),
-        y=_axis(alt.Y, y, look.y_title, zero=False),
-        color=_colour(rows, colour, list(labels.values())),
+    base = base_chart(rows).encode(
+        x=axis(alt.X, x, look.x_title, zero=False),
+        y=axis(alt.Y, y, look.y_title, zero=False),
+        color=colours(rows, colour, list(labels.values())),
     )
-    tooltip = _tooltip([colour], [x, y])
-    dots = base.mark_circle(size=34).encode(opacity=_emphasis(selection, 0.75, 0.06), tooltip=tooltip)
+    tooltip = tooltips([colour], [x, y])
+    dots = base.mark_circle(size=34).encode(opacity=emphasis(selection, 0.75, 0.06), tooltip=tooltip)
     layers: list[Any] = [dots.add_params(selection)]
-    if fit and (ends := _fitted(rows, x, y, colour)):
+    if fit and (ends := fitted_lines(rows, x, y, colour)):
         line = base.properties(data=alt.InlineData(values=ends)).mark_line(strokeWidth=1, strokeDash=[4, 3])
-        layers.append(line.encode(opacity=_emphasis(selection, 0.9, 0.05)))
-    return _finish(layers, look)
+        layers.append(line.encode(opacity=emphasis(selection, 0.9, 0.05)))
+    return finish(layers, look)
 
 
 def against(
@@ -111,23 +106,23 @@ def against(
 ) -> alt.LayerChart:
     """A value against a setting such as δ; ``references`` are dashed horizontal lines."""
     look = Look(**options)
-    y_title = look.y_title or _words(y)
-    tint = _colour(rows, colour, look.order, legend=len(look.order or names_of(rows, colour)) > 1, first=1)
-    base = _base(rows).encode(x=_axis(alt.X, x, look.x_title, zero=False), color=tint)
+    y_title = look.y_title or words(y)
+    tint = colours(rows, colour, look.order, legend=len(look.order or names_of(rows, colour)) > 1, first=1)
+    base = base_chart(rows).encode(x=axis(alt.X, x, look.x_title, zero=False), color=tint)
     line = base.mark_line(point=alt.OverlayMarkDef(size=40))
-    tooltip = _tooltip([colour], [x, y, *(SPREAD if whiskers else ())])
-    layers: list[Any] = [line.encode(y=_axis(alt.Y, y, y_title), tooltip=tooltip)]
+    tooltip = tooltips([colour], [x, y, *(SPREAD if whiskers else ())])
+    layers: list[Any] = [line.encode(y=axis(alt.Y, y, y_title), tooltip=tooltip)]
     if whiskers:
         rule = base.mark_rule(opacity=0.55)
-        layers.append(rule.encode(y=_axis(alt.Y, "low", y_title), y2=alt.Y2("high")))
+        layers.append(rule.encode(y=axis(alt.Y, "low", y_title), y2=alt.Y2("high")))
     if references:
-        levels = _base([{"name": name, y: value} for name, value in references.items()])
-        levels = levels.encode(y=_axis(alt.Y, y, y_title))
+        levels = base_chart([{"name": name, y: value} for name, value in references.items()])
+        levels = levels.encode(y=axis(alt.Y, y, y_title))
         rule = levels.mark_rule(strokeDash=[6, 4], strokeWidth=1.5, color=PALETTE[0])
         text = levels.mark_text(align="right", dy=-7, color=PALETTE[0])
-        layers.append(rule.encode(tooltip=_tooltip(["name"], [y])))
+        layers.append(rule.encode(tooltip=tooltips(["name"], [y])))
         layers.append(text.encode(x=alt.value("width"), text="name:N"))
-    return _finish(layers, look)
+    return finish(layers, look)
 
 
 def histogram(
@@ -136,7 +131,7 @@ def histogram(
     """Outlines over bins, see `bins`. ``step``: a field of whole numbers that a slider goes through."""
     look = Look(**options)
     selection = alt.selection_point(fields=[colour], bind="legend")
-    base = _base(rows)
+    base = base_chart(rows)
     if step:
         numbers = [row[step] for row in rows]
         slider = alt.binding_range(min=min(numbers), max=max(numbers), step=1, name=f"{step} ")
@@ -144,14 +139,14 @@ def histogram(
         base = base.add_params(parameter).transform_filter(f"datum['{step}'] == {step}")
     scale = alt.Scale(domain=[0, max((row[y] for row in rows), default=1)], nice=True)
     outline = base.mark_area(interpolate="step-after", line=alt.OverlayMarkDef(strokeWidth=1.6)).encode(
-        x=_axis(alt.X, x, look.x_title),
-        y=_axis(alt.Y, y, look.y_title, stack=None, scale=scale),
-        color=_colour(rows, colour, look.order),
-        fillOpacity=_emphasis(selection, 0.14, 0.0),
-        strokeOpacity=_emphasis(selection, 1.0, 0.12),
-        tooltip=_tooltip([colour], [x, y]),
+        x=axis(alt.X, x, look.x_title),
+        y=axis(alt.Y, y, look.y_title, stack=None, scale=scale),
+        color=colours(rows, colour, look.order),
+        fillOpacity=emphasis(selection, 0.14, 0.0),
+        strokeOpacity=emphasis(selection, 1.0, 0.12),
+        tooltip=tooltips([colour], [x, y]),
     )
-    return _finish([outline.add_params(selection), *_rules(x, look.rules)], look)
+    return finish([outline.add_params(selection), *vertical_rules(x, look.rules)], look)
 
 
 def bars(rows: Rows, x: str, y: str, colour: str, **options: Any) -> alt.LayerChart:
@@ -159,36 +154,102 @@ def bars(rows: Rows, x: str, y: str, colour: str, **options: Any) -> alt.LayerCh
     look = Look(**options)
     names = list(look.order or names_of(rows, colour))
     groups = names_of(rows, y)
-    bar = _base(rows).mark_bar()
+    bar = base_chart(rows).mark_bar()
     chart = bar.encode(
-        x=_axis(alt.X, x, look.x_title, zero=True),
+        x=axis(alt.X, x, look.x_title, zero=True),
         y=alt.Y(field=y, type="nominal", title=None, sort=groups, axis=alt.Axis(labelLimit=170)),
         yOffset=alt.YOffset(field=colour, type="nominal", sort=names),
-        color=_colour(rows, colour, names),
-        tooltip=_tooltip([y, colour], [x]),
+        color=colours(rows, colour, names),
+        tooltip=tooltips([y, colour], [x]),
     )
     height = 16 + max(1, len(groups)) * (6 + 11 * max(1, len(names)))
-    return _finish([chart, *_rules(x, look.rules)], look, height)
+    return finish([chart, *vertical_rules(x, look.rules)], look, height)
 
 
 def gains(rows: Rows, x: str, y: str, choose: str = "contestant", **options: Any) -> alt.LayerChart:
-    """Bars to both sides of 0, the largest first. A menu picks one of several values of ``choose``."""
+    """Bars to both sides of 0, the largest first, with whiskers from "low" to "high" where rows have them.
+
+    A menu picks one of several values of ``choose``.
+    """
     look = Look(**options)
     names = list(look.order or names_of(rows, choose))
-    base = _base(rows)
-    if len(names) > 1:
-        menu = alt.binding_select(options=names, name=f"{choose} ")
-        parameter = alt.param(name=choose, value=names[0], bind=menu)
-        base = base.add_params(parameter).transform_filter(f"datum['{choose}'] == {choose}")
+    base, menu = menu_of(base_chart(rows), rows, choose)
     largest_first = alt.EncodingSortField(field=x, op="max", order="descending")
+    base = base.encode(y=alt.Y(field=y, type="nominal", title=None, sort=largest_first))
     chart = base.mark_bar().encode(
-        x=_axis(alt.X, x, look.x_title, zero=True),
-        y=alt.Y(field=y, type="nominal", title=None, sort=largest_first),
+        x=axis(alt.X, x, look.x_title, zero=True),
         color=alt.when(f"datum['{x}'] < 0").then(alt.value(PALETTE[2])).otherwise(alt.value(PALETTE[1])),
-        tooltip=_tooltip([y], [x]),
+        tooltip=tooltips([y], [x, *SPREAD]),
     )
+    layers = [chart.add_params(*menu)]
+    if any("low" in row for row in rows):
+        rule = base.mark_rule(strokeWidth=1.5, color=PALETTE[0])
+        layers.append(rule.encode(x=axis(alt.X, "low", look.x_title), x2=alt.X2("high")))
     n_bars = max((sum(row[choose] == name for row in rows) for name in names), default=1)
-    return _finish([chart], look, 20 + 16 * max(1, n_bars))
+    return finish(layers, look, 20 + 16 * max(1, n_bars))
+
+
+def dots(rows: Rows, x: str, y: str, **options: Any) -> alt.LayerChart:
+    """For each value of ``y`` a point for each row, their mean, and a standard deviation to both sides."""
+    look = Look(**options)
+    names = list(look.order or names_of(rows, y))
+    base = base_chart(rows).encode(
+        y=alt.Y(field=y, type="nominal", title=None, sort=names, axis=alt.Axis(labelLimit=300)),
+        color=colours(rows, y, names, legend=False),
+    )
+    values = axis(alt.X, x, look.x_title, zero=False)
+    point = base.mark_circle(size=40, opacity=0.5).encode(x=values, tooltip=tooltips([y], [x]))
+    bar = base.mark_errorbar(extent="stdev", ticks=True).encode(x=values)
+    mean = base.mark_point(size=90, filled=True).encode(
+        x=axis(alt.X, x, look.x_title, zero=False, aggregate="mean")
+    )
+    return finish([bar, point, mean], look, 30 + 28 * len(names))
+
+
+def diagonal(
+    rows: Rows, x: str, y: str, size: str, colour: str, choose: str, **options: Any
+) -> alt.LayerChart:
+    """Points with the line y = x, both axes from 0 to 1, sizes by a field; a menu picks a ``choose``."""
+    look = Look(**options)
+    names = list(look.order or names_of(rows, colour))
+    unit = alt.Scale(domain=[0, 1])
+    base, menu = menu_of(base_chart(rows), rows, choose)
+    encoding = {
+        "x": axis(alt.X, x, look.x_title, scale=unit),
+        "y": axis(alt.Y, y, look.y_title, scale=unit),
+        "color": colours(rows, colour, names),
+    }
+    ends = base_chart([{x: 0.0, y: 0.0}, {x: 1.0, y: 1.0}])
+    ideal = ends.mark_line(strokeDash=[4, 4], color=PALETTE[0]).encode(x=f"{x}:Q", y=f"{y}:Q")
+    line = base.mark_line(strokeWidth=1.4).encode(**encoding)
+    points = base.mark_circle(opacity=0.8).encode(
+        **encoding,
+        size=alt.Size(field=size, type="quantitative", legend=None, scale=alt.Scale(range=[12, 240])),
+        tooltip=tooltips([colour], [x, y, size]),
+    )
+    return finish([ideal, line.add_params(*menu), points], look, 320)
+
+
+def matrix(rows: Rows, x: str, y: str, value: str, choose: str, **options: Any) -> alt.LayerChart:
+    """A coloured cell with its number for each row; a menu picks a ``choose``."""
+    look = Look(**options)
+    order = list(look.order or names_of(rows, y))
+    base, menu = menu_of(base_chart(rows), rows, choose)
+    largest = max((row[value] for row in rows if row[x] != row[y]), default=1.0) or 1.0
+    base = base.encode(
+        x=alt.X(field=x, type="nominal", title=look.x_title, sort=order, axis=alt.Axis(labelAngle=-45)),
+        y=alt.Y(field=y, type="nominal", title=look.y_title, sort=order),
+        tooltip=tooltips([choose, y, x], [value]),
+    )
+    scale = alt.Scale(domain=[0, largest], range=["#fdf3ec", PALETTE[2]], clamp=True)
+    off = alt.Color(field=value, type="quantitative", scale=scale, legend=None)
+    cells = base.mark_rect().encode(
+        color=alt.when(f"datum['{x}'] == datum['{y}']").then(alt.value(PALETTE[1])).otherwise(off)
+    )
+    text = base.mark_text(fontSize=11).encode(
+        text=alt.Text(field=value, type="quantitative", format=".3~g"), color=alt.value("#1d2330")
+    )
+    return finish([cells.add_params(*menu), text], look, 60 + 26 * len(order))
 
 
 # ------------------------------------------------------------ rows and files
@@ -207,11 +268,6 @@ def bins(counts: Sequence[float], **labels: Any) -> list[dict[str, Any]]:
     return [{**labels, "margin": edge, "share": share} for edge, share in zip(edges, shares, strict=True)]
 
 
-def names_of(rows: Rows, field: str) -> list[str]:
-    """The different values of a field in their order."""
-    return list(dict.fromkeys(row[field] for row in rows))
-
-
 def save(chart: Any, path: str | Path, *, scale: float = 2.0) -> Path:
     """Write a chart in the format of the path's suffix; HTML needs no network, and ``scale`` is for PNG."""
     path = Path(path)
@@ -224,77 +280,3 @@ def save(chart: Any, path: str | Path, *, scale: float = 2.0) -> Path:
     with atomic_write(path) as part:
         chart.save(str(part), format=suffix[1:], **options.get(suffix, {}))
     return path
-
-
-# ------------------------------------------------------------ parts of charts
-
-
-def _base(rows: Rows) -> alt.Chart:
-    return alt.Chart(alt.InlineData(values=plain([dict(row) for row in rows])))
-
-
-def _axis(channel: Any, field: str, title: str | None, *, zero: bool | None = None, **options: Any) -> Any:
-    """The axis of a number. The scale of y does not begin at 0 unless ``zero`` is True."""
-    if zero is None and channel is alt.Y:
-        zero = False
-    if zero is not None:
-        options.setdefault("scale", alt.Scale(zero=zero))
-    title = _words(field) if title is None else title
-    return channel(field=field, type="quantitative", title=title, **options)
-
-
-def _colour(
-    rows: Rows, field: str, order: Sequence[str], *, legend: bool = True, first: int = 0
-) -> alt.Color:
-    """Colours by ``order``, the same in every chart that has the same order; the legend has what is drawn."""
-    names = names_of(rows, field)
-    domain = list(order or names)
-    colours = [PALETTE[(first + i) % len(PALETTE)] for i in range(len(domain))]
-    shown = None
-    values = [name for name in domain if name in names]
-    if legend and values:
-        columns = 1 if max(map(len, names)) > 22 else 2
-        shown = alt.Legend(
-            orient="top", columns=columns, labelLimit=330, symbolOpacity=1, title=None, values=values
-        )
-    scale = alt.Scale(domain=domain, range=colours)
-    return alt.Color(field=field, type="nominal", sort=domain, scale=scale, legend=shown)
-
-
-def _emphasis(selection: Any, selected: float, others: float) -> Any:
-    return alt.when(selection).then(alt.value(selected)).otherwise(alt.value(others))
-
-
-def _rules(x: str, values: Sequence[float]) -> list[alt.Chart]:
-    """Dashed vertical lines at these values."""
-    rules = _base([{x: value} for value in values]).mark_rule(strokeDash=[3, 3], color=PALETTE[0])
-    return [rules.encode(x=f"{x}:Q")] if values else []
-
-
-def _fitted(rows: Rows, x: str, y: str, colour: str) -> list[dict[str, Any]]:
-    """Both ends of the least-squares line through each colour's points, where x is not the same for all."""
-    ends: list[dict[str, Any]] = []
-    for name in names_of(rows, colour):
-        xs, ys = ([row[field] for row in rows if row[colour] == name] for field in (x, y))
-        if len(xs) > 2 and min(xs) < max(xs):
-            slope, intercept = statistics.linear_regression(xs, ys)
-            ends += [{colour: name, x: end, y: intercept + slope * end} for end in (min(xs), max(xs))]
-    return ends
-
-
-def _words(field: str) -> str:
-    return field.replace("_", " ")
-
-
-def _tooltip(words: Sequence[str], numbers: Sequence[str]) -> list[alt.Tooltip]:
-    return [
-        *(alt.Tooltip(field=field, type="nominal") for field in words),
-        *(alt.Tooltip(field=field, type="quantitative", format=".4~g") for field in numbers),
-    ]
-
-
-def _finish(layers: Sequence[Any], look: Look, height: int = 260) -> alt.LayerChart:
-    """Set size and title; the titles of the axes have been used."""
-    size = {"width": look.width, "height": look.height or height}
-    chart: alt.LayerChart = alt.layer(*layers).properties(**size)  # type: ignore[assignment]
-    return chart if look.title is None else chart.properties(title=look.title)

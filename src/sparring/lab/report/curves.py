@@ -9,12 +9,13 @@ from itertools import zip_longest
 from typing import Any
 
 from sparring.lab.report.charts import bins
-from sparring.lab.report.gather import Contestant
+from sparring.lab.report.gather import Contestant, Section
 from sparring.lab.runs.summaries import spread
 
 Line = dict[str, Any]
 MOST_POINTS = 300  # of one curve
 MOST_HISTOGRAMS = 24  # of one contestant
+LEAST_ROWS = 10  # of a bin in a reliability diagram
 
 
 def rounded(value: float, digits: int = 5) -> float:
@@ -133,6 +134,25 @@ def _without_flats(rows: Sequence[Line]) -> list[Line]:
     """Without each 0 between two others, which draws nothing; the ends stay."""
     shares = [row["share"] for row in rows]
     return [row for i, row in enumerate(rows) if i in (0, len(rows) - 1) or any(shares[i - 1 : i + 2])]
+
+
+def reliability(section: Section) -> list[Line]:
+    """Points of a reliability diagram, before and after temperature scaling, seeds added up."""
+    rows: list[Line] = []
+    for state, words in (("before", "as they are"), ("after", "after temperature scaling")):
+        for contestant in section.contestants:
+            records = [summary.get("calibration") or {} for summary in contestant.summaries.values()]
+            tables = [record[state]["bins"] for record in records if record.get(state)]
+            for bins_of_seeds in zip(*tables, strict=True):
+                n = sum(count for count, _, _ in bins_of_seeds)
+                if n < LEAST_ROWS:
+                    continue
+                confidence, accuracy = (
+                    sum(entry[0] * entry[i] for entry in bins_of_seeds) / n for i in (1, 2)
+                )
+                values = {"confidence": rounded(confidence), "accuracy": rounded(accuracy), "rows": n}
+                rows.append({"contestant": contestant.name, "probabilities": words, **values})
+    return rows
 
 
 def n_evaluations(contestant: Contestant) -> int:

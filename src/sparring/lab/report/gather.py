@@ -24,7 +24,7 @@ LOSS_SETTINGS = (
 NAMED = (*LOSS_SETTINGS, "loss", "accumulation")  # settings that a contestant's name holds
 INCIDENTAL = (  # settings that do not change the result of a run, and the seed
     *("task", "seed", "data_dir", "out", "device", "threads", "tensorboard"),
-    *("save_every", "on_divergence", "trust_remote_code"),
+    *("save_every", "on_divergence", "trust_remote_code", "missing"),
 )
 
 

@@ -139,6 +139,9 @@ class Config:
     label_column: str | None = _data(None, "column with the label, labels, tags or target")
     label_separator: str | None = _data(None, "separator of several labels in a cell")
     kind: str | None = _data(None, "kind of task of your file", choices=TABLE_KINDS)
+    missing: str | None = _data(
+        None, "rows with an empty cell: drop them (default: error)", choices=("drop", "error"), changes=False
+    )
     data_dir: str | None = _data(None, "folder of the data sets (default: $SPARRING_DATA)", changes=False)
 
     out: str = _record("runs", "folder for the run folders")
@@ -149,8 +152,10 @@ class Config:
         choices=DIVERGENCE_MODES,
     )
     tensorboard: bool = _record(False, "also write TensorBoard events")
-    device: str | None = _record(None, "cpu: do not use a GPU", choices=("cpu",))
-    threads: int | None = _record(None, "CPU threads of a run", low=1, high=1024)
+    device: str | None = _record(
+        None, "where to train (default: a GPU if there is one)", choices=("cpu", "cuda", "mps")
+    )
+    threads: int | None = _record(None, "CPU threads of a run (default: free cores)", low=1, high=1024)
 
     def __post_init__(self) -> None:
         for name, known in SETTINGS.items():
@@ -268,16 +273,9 @@ SETTINGS = settings_of(Config)
 IDENTITY = [name for name, known in SETTINGS.items() if known.changes and name != "seed"]
 # Settings that came later: while they are not set, folders made before them keep their names.
 LATER = (
-    "pooling",
-    "image_size",
-    "augment",
-    "max_target_length",
-    "beams",
-    "budget",
-    "forward_share",
-    "settle",
+    "pooling", "image_size", "augment", "max_target_length", "beams", "budget", "forward_share", "settle",
     *LOSS_SETTINGS[-6:],
-)
+)  # fmt: skip
 # Settings that a contestant may have for itself.
 OWN = [
     name

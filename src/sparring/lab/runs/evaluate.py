@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sparring.heads.linear import LinearLoss
+from sparring.lab.calibration import MOST_VALUES, RowScores, fit_temperature
 from sparring.lab.kinds import Kind
 from sparring.lab.kinds.encoder import Encoder
 from sparring.lab.runs.schema import N_BINS
@@ -18,6 +19,49 @@ from sparring.losses import Loss
 from sparring.losses.diagnostics import margins
 
 N_PICTURES = 60  # the hardest samples are written with a picture
+
+
+class Calibration:
+    """Collects the rows of a split with one class each: scores before and after scaling, and logits.
+
+    Args:
+        temperature: The temperature to measure besides 1, if there is one.
+        keep_logits: Keep logits and targets, so that a temperature can be fitted on them.
+    """
+
+    def __init__(self, temperature: float | None = None, *, keep_logits: bool = False) -> None:
+        self.temperature = temperature
+        self.keep_logits = keep_logits
+        self.n_values = 0
+        self.logits: list[Tensor] = []
+        self.targets: list[Tensor] = []
+        self.before: list[RowScores] = []
+        self.after: list[RowScores] = []
+
+    def add(self, logits: Tensor, target: Tensor, ignore_index: int) -> None:
+        """Add a batch: logits with the classes last, and targets."""
+        valid = target != ignore_index
+        logits, target = logits[valid], target[valid]
+        self.before.append(RowScores.of(logits, target))
+        if self.temperature is not None:
+            self.after.append(RowScores.of(logits, target, self.temperature))
+        if self.keep_logits and self.n_values < MOST_VALUES:
+            self.n_values += logits.numel()
+            self.logits.append(logits)
+            self.targets.append(target)
+
+    def fitted(self) -> float | None:
+        """The temperature that fits the rows best; see `fit_temperature`."""
+        return fit_temperature(torch.cat(self.logits), torch.cat(self.targets))
+
+    def record(self, split: str) -> dict[str, Any] | None:
+        """What ``summary.json`` holds; None without rows, or if a logit is not finite."""
+        before, after = (
+            RowScores.joined(parts).figures() if parts else None for parts in (self.before, self.after)
+        )
+        if before is None or not math.isfinite(before["nll"]):
+            return None
+        return {"temperature": self.temperature, "split": split, "before": before, "after": after}
 
 
 class Evaluation(NamedTuple):
@@ -69,8 +113,8 @@ class Evaluator:
         return self.last.figures
 
     @torch.no_grad()
-    def outcome(self, net: nn.Module) -> Evaluation:
-        """Evaluate."""
+    def outcome(self, net: nn.Module, calibration: Calibration | None = None) -> Evaluation:
+        """Evaluate. ``calibration`` collects the rows, for a kind that is `Kind.calibrated`."""
         net.eval()
         objective = self.encoder.objective(net, self.loss)
         margins_of = objective.margins if isinstance(objective, LinearLoss) else margins
@@ -93,6 +137,8 @@ class Evaluator:
             margin = margins_of(outputs, target).reshape(len(indices), -1).cpu()  # nan where a row is ignored
             row_margins.append(margin[~margin.isnan()])
             logits = outputs.movedim(1, -1) if outputs.ndim > 2 else outputs
+            if calibration is not None:
+                calibration.add(logits, target, self.loss.ignore_index)
             predictions = self.encoder.predict(net, batch, logits, samples, features)
             least = margin.nan_to_num(torch.inf).amin(1).tolist()
             for i, prediction, value in zip(indices, predictions, least, strict=True):

@@ -1,18 +1,17 @@
-"""Several runs, one after another or in parallel, with a progress bar for each.
+"""Several runs, one after another or in parallel, and their progress.
 
-Each parallel run has a process of its own, with one thread unless the config says otherwise. Progress is
-shown on a terminal only.
+Each parallel run has a process of its own, with one thread unless the config says otherwise. A terminal shows
+a progress bar for each run, other outputs get a line from time to time.
 """
 
 import multiprocessing
 import os
 import queue
-import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing.connection import wait as wait_for
 from typing import Any
@@ -30,48 +29,26 @@ from rich.progress import (
 
 from sparring.lab.errors import DivergedError, RunsDivergedError
 from sparring.lab.lock import remove as remove_folder
+from sparring.lab.process import ignore_interrupts
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.plan import Plan, open_task, plan
 from sparring.lab.runs.records import RunFolder
+from sparring.lab.runs.run_log import Bars, Display, Lines, RunProgress
 from sparring.lab.runs.runner import run
 
 INTERVAL = 0.2  # seconds between two messages of a run
 Summary = dict[str, Any]
 
 
-class ProgressBar:
-    """The line of a run: its progress, loss, won share, accumulation and the last evaluation on dev."""
-
-    def __init__(self, progress: Progress, plan: Plan) -> None:
-        self.progress = progress
-        self.metric = str(plan.config.metric)
-        self.dev = ""
-        self.line = progress.add_task(plan.name, total=None, now="")
-
-    def begin(self, total: int) -> None:
-        self.progress.reset(self.line, total=total)
-
-    def step(self, entry: dict[str, Any]) -> bool:
-        won = f"won {entry['won_share']:.0%}"
-        now = f"loss {entry['loss']:.3f} · {won} · accumulation {entry['accumulation']}{self.dev}"
-        self.progress.update(self.line, completed=entry["step"], now=now)
-        return False
-
-    def evaluation(self, entry: dict[str, Any]) -> None:
-        self.dev = f" · dev {self.metric} {100 * entry[self.metric]:.2f}"
-
-    def end(self, now: str = "done") -> None:
-        self.progress.update(self.line, now=f"{now}{self.dev}")
-        self.progress.stop_task(self.line)
-
-
-def run_all(plans: Sequence[Plan], jobs: int, console: Console, *, anyway: bool = False) -> list[Summary]:
+def run_all(
+    plans: Sequence[Plan], jobs: int, console: Console | None, *, anyway: bool = False
+) -> list[Summary]:
     """Run the plans that are not done. Ctrl-C saves the unfinished runs and raises KeyboardInterrupt.
 
     Args:
         plans: What to run.
         jobs: How many runs at the same time.
-        console: Where progress is shown.
+        console: Where progress is shown; None: nowhere.
         anyway: Continue unfinished runs although their settings or data have changed.
 
     Returns:
@@ -85,19 +62,25 @@ def run_all(plans: Sequence[Plan], jobs: int, console: Console, *, anyway: bool 
     if jobs > 1:
         plans = [_with_one_thread(plan) for plan in plans]
     errors: dict[int, str] = {}  # of runs that diverged, by index
+    n_todo = sum(not plan.folder.done for plan in plans)
+    quiet = console is None or os.environ.get("RANK", "0") != "0"
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    hidden = not console.is_terminal or os.environ.get("RANK", "0") != "0"
     with Progress(
         TextColumn("{task.description}"),
         *columns,
         TextColumn("{task.fields[now]}"),
         console=console,
-        disable=hidden,
+        disable=quiet or console is None or not console.is_terminal,
     ) as progress:
-        if jobs > 1 and sum(not plan.folder.done for plan in plans) > 1:
-            summaries = _run_in_parallel(plans, jobs, progress, errors)
+        display: Display = Bars(progress)
+        if quiet or console is None:
+            display = Lines(Console(quiet=True), n_todo)
+        elif not console.is_terminal:
+            display = Lines(console, n_todo)
+        if jobs > 1 and n_todo > 1:
+            summaries = _run_in_parallel(plans, jobs, display, errors)
         else:
-            summaries = _run_in_turn(plans, progress, errors)
+            summaries = _run_in_turn(plans, display, errors)
     if errors:
         failures = [
             {"run": plans[i].name, "folder": str(plans[i].folder.path), "error": errors[i]}
@@ -121,21 +104,21 @@ def remove(folders: Sequence[RunFolder], cpu: bool) -> None:
                     remove_folder(folder.path)
 
 
-def _run_in_turn(plans: Sequence[Plan], progress: Progress, errors: dict[int, str]) -> list[Summary | None]:
+def _run_in_turn(plans: Sequence[Plan], display: Display, errors: dict[int, str]) -> list[Summary | None]:
     """Run what is not done. A run that diverged has no summary; its error is put into ``errors``."""
     summaries: list[Summary | None] = []
     for index, planned in enumerate(plans):
         if planned.folder.done:
             summaries.append(planned.folder.summary())
             continue
-        bar = ProgressBar(progress, planned)
+        progress = RunProgress(display, planned)
         try:
-            summaries.append(run(planned, bar))
-            bar.end()
+            summaries.append(run(planned, progress))
+            progress.end()
         except DivergedError as error:
             summaries.append(None)
             errors[index] = str(error)
-            bar.end("diverged")
+            progress.end("diverged")
     return summaries
 
 
@@ -151,6 +134,9 @@ class WorkerWatch:
 
     def begin(self, total: int) -> None:
         _messages.put((self.index, "begin", total))
+
+    def note(self, text: str) -> None:
+        _messages.put((self.index, "note", text))
 
     def step(self, entry: dict[str, Any]) -> bool:
         if time.monotonic() - self.last_message < INTERVAL:
@@ -194,16 +180,16 @@ def _work(config: Config, decided: dict[str, Any], index: int) -> bool:
 
 
 def _run_in_parallel(
-    plans: Sequence[Plan], jobs: int, progress: Progress, errors: dict[int, str]
+    plans: Sequence[Plan], jobs: int, display: Display, errors: dict[int, str]
 ) -> list[Summary | None]:
     """Like `_run_in_turn`, each run in a process of its own."""
     context = multiprocessing.get_context("spawn")
     messages = context.Queue()
     stopping = context.Event()
-    bars: dict[int, ProgressBar] = {}
+    progress = {index: RunProgress(display, planned) for index, planned in enumerate(plans)}
     with ProcessPoolExecutor(jobs, context, _start_worker, (messages, stopping)) as pool:
         waiting: dict[Future[bool], int] = {}
-        with _ignoring_interrupts():  # inherited by the workers: the main process tells them to stop
+        with ignore_interrupts():  # inherited by the workers: the main process tells them to stop
             for index, planned in enumerate(plans):
                 if not planned.folder.done:
                     decided = {
@@ -213,7 +199,7 @@ def _run_in_parallel(
         try:
             while waiting:
                 ended, _ = wait(waiting, timeout=INTERVAL, return_when=FIRST_COMPLETED)
-                _update_bars(messages, bars, plans, progress)
+                _update(messages, progress)
                 for future in ended:
                     index = waiting.pop(future)
                     try:
@@ -221,8 +207,7 @@ def _run_in_parallel(
                             raise KeyboardInterrupt
                     except DivergedError as error:  # any other error ends all runs
                         errors[index] = str(error)
-                    if index in bars:
-                        bars[index].end("diverged" if index in errors else "done")
+                    progress[index].end("diverged" if index in errors else "done")
         except BaseException:
             stopping.set()
             for future in waiting:
@@ -231,26 +216,10 @@ def _run_in_parallel(
     return [None if i in errors else planned.folder.summary() for i, planned in enumerate(plans)]
 
 
-@contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _update_bars(
-    messages: Any, bars: dict[int, ProgressBar], plans: Sequence[Plan], progress: Progress
-) -> None:
+def _update(messages: Any, progress: dict[int, RunProgress]) -> None:
     while True:
         try:
             index, method, content = messages.get_nowait()
         except queue.Empty:
             return
-        if index not in bars:
-            bars[index] = ProgressBar(progress, plans[index])
-        getattr(bars[index], method)(content)
+        getattr(progress[index], method)(content)

@@ -15,7 +15,7 @@ from sparring.lab.runs.records import RunFolder
 from sparring.lab.untrusted import file_name
 from sparring.training.resting.scorecard import Scorecard
 
-COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator", "kind")
+COLUMN_FLAGS = ("text_column", "text_b_column", "label_column", "label_separator", "kind", "missing")
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,8 @@ def open_task(config: Config) -> tuple[Task, Data]:
 
 def columns_of(config: Config) -> Columns:
     """What a config says about the columns of a user's table."""
-    return Columns(
-        config.text_column, config.text_b_column, config.label_column, config.kind, config.label_separator
-    )
+    text, text_b, label = config.text_column, config.text_b_column, config.label_column
+    return Columns(text, text_b, label, config.kind, config.label_separator, config.missing)
 
 
 def sizes(config: Config, data: Data) -> tuple[int, int, int]:

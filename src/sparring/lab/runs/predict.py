@@ -35,11 +35,20 @@ def find_run(path: Path) -> RunFolder:
         raise UserError(
             f"{path}: runs on different data; name one of the folders in it, such as {runs[0].path}"
         )
+    return best_run(runs)
+
+
+def best_run(runs: Sequence[RunFolder]) -> RunFolder:
+    """The run with the best metric on dev."""
     return max(runs, key=lambda run: run.summary()["dev"][run.summary()["metric"]])
 
 
 class Predictor:
     """The best model of a run. Code that comes with the model runs only with ``trust_remote_code``.
+
+    Attributes:
+        temperature: Divides the logits, so that probabilities are calibrated: fitted on dev by the run. None
+            if the run has none; then ``why_not`` says why.
 
     Example:
         >>> predictor = Predictor(find_run(Path("runs/reviews")))  # doctest: +SKIP
@@ -53,6 +62,10 @@ class Predictor:
         run.verify()
         self.net, self.processor = self.kind.load_model(run.model, trust_remote_code=trust_remote_code)
         self.net.eval()
+        calibration = run.summary().get("calibration")
+        self.temperature: float | None = calibration["temperature"] if calibration else None
+        reason = "every sample of dev was right" if calibration else "it was not measured in this run"
+        self.why_not = None if self.temperature else reason
         self.encoder = self.kind.encoder(self.facts["labels"], self.processor, top_k=self.facts["top_k"])
 
     @torch.no_grad()
@@ -65,7 +78,7 @@ class Predictor:
 
         Returns:
             For each input its sample, what is ``predicted`` and, with one label per sample,
-            ``probabilities``.
+            ``probabilities`` and the ``temperature`` that calibrates them.
         """
         for number, text in enumerate([*texts, *(texts_b or ())], 1):
             check_text(text, f"text {number}")
@@ -81,7 +94,8 @@ class Predictor:
                 {**plain(sample), "predicted": value} for sample, value in zip(part, predicted, strict=True)
             ]
             if self.kind.one_label and logits is not None:
-                for answer, row in zip(answers, logits, strict=True):
+                for answer, row in zip(answers, logits / (self.temperature or 1.0), strict=True):
                     answer["probabilities"] = self.encoder.probabilities(row)
+                    answer["temperature"] = self.temperature
             rows += answers
         return rows

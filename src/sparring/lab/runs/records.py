@@ -18,12 +18,10 @@ runs/TASK/CONTESTANT-MODEL-DIGEST/seed-0/
 import json
 import math
 import os
-import platform
-import sys
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,6 @@ from sparring.lab.errors import UserError
 from sparring.lab.lock import alone as alone
 from sparring.lab.runs.schema import FILES, LINES, check, check_prediction, parse
 
-PACKAGES = "sparring torch entmax accelerate transformers tokenizers scikit-learn seqeval pycountry numpy"
 write = write_text
 RUN_AGAIN = "--fresh runs it again"
 START_AGAIN = "--fresh starts it again"  # for an unfinished run, whose checkpoint counts the lines
@@ -171,6 +168,13 @@ class RunFolder:
     def summary(self) -> dict[str, Any]:
         return self.read("summary")
 
+    def threads(self) -> int | None:
+        """The threads of an unfinished run, if it has begun: with others, sums are rounded in another way."""
+        with suppress(UserError):
+            threads = self.read("machine").get("threads")
+            return threads if isinstance(threads, int) and threads > 0 else None
+        return None
+
     def check_whole(self) -> None:
         """Raise UserError if a file that the run wrote at its start was removed."""
         for name in ("config.toml", "machine.json", "data.json"):
@@ -198,32 +202,3 @@ class RunFolder:
 def find_runs(path: Path) -> list[RunFolder]:
     """The finished runs in a folder and below it."""
     return [RunFolder(summary.parent) for summary in sorted(path.rglob("summary.json"))]
-
-
-def machine() -> dict[str, Any]:
-    """The machine and the versions of packages that a run used."""
-    import torch
-
-    versions: dict[str, str | None] = {}
-    for name in PACKAGES.split():
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = None
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "threads": torch.get_num_threads(),
-        "versions": versions,
-    }
-
-
-def _processor() -> str:
-    if sys.platform == "linux":
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()

@@ -6,10 +6,6 @@ config ─► task ─► encoder ─► network ─► Loop ─► best on dev 
 from __future__ import annotations
 
 import math
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -22,9 +18,11 @@ from sparring.lab.datasets import Sample, UserError
 from sparring.lab.errors import DivergedError
 from sparring.lab.kinds.encoder import Features
 from sparring.lab.kinds.metrics import pearson
+from sparring.lab.loss_settings import loss_settings
 from sparring.lab.models.settings import ModelOptions
+from sparring.lab.process import check_device, free_threads, machine, stop_on_interrupt
 from sparring.lab.runs import records
-from sparring.lab.runs.evaluate import Evaluation, Evaluator
+from sparring.lab.runs.evaluate import Calibration, Evaluation, Evaluator
 from sparring.lab.runs.plan import Plan, cut
 from sparring.lab.runs.run_log import Observer, RunLog
 from sparring.lab.suspects import rank_suspects
@@ -82,8 +80,8 @@ class Run:
         self.config = config = plan.config
         self.observer = observer
         self.path = plan.folder.path
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
+        torch.set_num_threads(config.threads or plan.folder.threads() or free_threads())
+        check_device(config.device)
         train = cut(plan.data.train, config.n_train)
         if plan.chosen is not None:
             train = [train[i] for i in plan.chosen]
@@ -171,17 +169,30 @@ class Run:
             self._write_settings()
         if self.observer is not None:
             self.observer.begin(self.loop.total_steps)
+            if note := self._preset_note():
+                self.observer.note(note)
         record = self._train()
-        test = self._test() if self.config.test else None
+        calibration = self._fit_temperature() if self.plan.task.kind.calibrated else None
+        test = self._test(calibration) if self.config.test else None
         summary = self._summary(record, test)
+        if calibration is not None:
+            summary["calibration"] = calibration.record("test" if self.config.test else "dev")
         if self.accelerator.is_main_process:
             self._write_results(test, summary)
         self.accelerator.wait_for_everyone()
         return summary
 
+    def _preset_note(self) -> str:
+        """What the speed preset does in this run, and the δ that it changes."""
+        note = self.loop.parts.note
+        default = loss_settings(str(self.config.loss)).get("delta")
+        if note and default is not None and self.config.delta != default:
+            note += f" (δ {self.config.delta} instead of {default})"
+        return note
+
     def _train(self) -> Any:
         try:
-            with _stop_on_interrupt(self.loop, enabled=self.accelerator.num_processes == 1):
+            with stop_on_interrupt(self.loop.stop, enabled=self.accelerator.num_processes == 1):
                 return self.loop.run()
         except ResumeError as error:
             advice = ", --resume-anyway goes on with what is set now" if error.settings else ""
@@ -192,9 +203,20 @@ class Run:
         finally:
             self.log.close()
 
-    def _test(self) -> Evaluation:
+    def _fit_temperature(self) -> Calibration:
+        """Fit the temperature of the best model on dev. Returns what measures it on test, or on dev."""
+        dev = Calibration(keep_logits=True)
+        with self.accelerator.autocast():
+            self.dev.outcome(self.model.net, dev)
+            temperature = dev.fitted()
+            measure = Calibration(temperature)
+            if not self.config.test:
+                self.dev.outcome(self.model.net, measure)
+        return measure
+
+    def _test(self, calibration: Calibration | None) -> Evaluation:
         with self.accelerator.autocast():  # as in evaluations on dev
-            test = self._evaluator(self.test).outcome(self.model.net)
+            test = self._evaluator(self.test).outcome(self.model.net, calibration)
         loss = test.figures["loss"]
         if self.config.on_divergence == "raise" and not math.isfinite(loss):
             raise DivergedError(f"{self.plan.name}: the loss on test is {loss}; look at the test data")
@@ -203,7 +225,7 @@ class Run:
     def _write_settings(self) -> None:
         task, data = self.plan.task, self.plan.data
         records.write(self.path / "config.toml", self.config.toml())
-        records.write_json(self.path / "machine.json", records.machine())
+        records.write_json(self.path / "machine.json", machine())
         facts = {
             "task": task.name,
             "kind": data.kind.name,
@@ -272,21 +294,3 @@ class Run:
         records.write_json(self.path / "summary.json", summary)
         self._check_folder()
         checkpoint.remove(self.path)
-
-
-@contextmanager
-def _stop_on_interrupt(loop: Loop, enabled: bool) -> Iterator[None]:
-    """The first Ctrl-C saves and stops at the end of the accumulation window, the second one at once."""
-    if not enabled or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, previous)
-        loop.stop()
-
-    previous = signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from sparring.lab.calibration import FIGURES
 from sparring.lab.kinds import get_kind, list_kinds
 
 LARGEST = 1e100  # squares of larger numbers overflow
@@ -88,10 +89,23 @@ _summary = {
     "dev": Metrics,
     "correlation": Number | None,
 }
+_calibrated = _record(
+    FileRecord,
+    None,
+    **dict.fromkeys(FIGURES, Number),
+    bins=list[Annotated[list[Number], Field(min_length=3, max_length=3)]],
+)
+_calibration = _record(
+    FileRecord, temperature=Positive | None, split=str, before=_calibrated, after=_calibrated | None
+)
 FILES: dict[str, type[FileRecord]] = {
     "summary": _record(
         Result,
-        {"checksums": dict[str, str] | None, "notes": list[str] | None},
+        {
+            "checksums": dict[str, str] | None,
+            "notes": list[str] | None,
+            "calibration": _calibration | None,
+        },
         **_summary,
         folder=str,
         config=_record(ScalarRecord, loss=str),

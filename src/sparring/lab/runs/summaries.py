@@ -1,13 +1,15 @@
 """Summaries of runs put together: mean and spread over seeds, and comparisons of contestants."""
 
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypedDict
 
+from sparring.lab.calibration import FIGURES
+from sparring.lab.differences import Difference, difference, verdict
 from sparring.lab.table import MISSING, Cell, Table, number, percent
 
-LEAST_SEEDS = 3  # for a test over seeds
 Summary = dict[str, Any]
+Row = dict[str, Any]
 
 
 class Spread(TypedDict):
@@ -41,8 +43,8 @@ def percent_cell(values: Spread | None) -> Cell:
     return spread_cell(values, scale=100)
 
 
-def row(name: str, group: Sequence[Summary], base: Mapping[int, Summary], metric: str) -> dict[str, Any]:
-    """One contestant's runs; ``base`` holds the runs, by seed, that its times are compared with."""
+def row(name: str, group: Sequence[Summary], base: Mapping[int, Summary], metric: str) -> Row:
+    """One contestant's runs; ``base`` holds the runs, by seed, that they are compared with."""
 
     def mean(value: str) -> float:
         return float(statistics.mean(summary[value] for summary in group))
@@ -50,21 +52,22 @@ def row(name: str, group: Sequence[Summary], base: Mapping[int, Summary], metric
     def per_planned(count: str) -> float:
         return float(statistics.mean(summary[count] / summary["n_planned"] for summary in group))
 
-    def metric_on(part: str) -> Spread | None:
-        return spread([summary[part][metric] for summary in group if metric in (summary[part] or {})])
-
     ratios = [
         base[summary["seed"]]["seconds"] / summary["seconds"]
         for summary in group
         if summary["seed"] in base and summary["seconds"]
     ]
     correlations = [summary["correlation"] for summary in group if summary["correlation"] is not None]
+    scores = {part: _scores(group, part, metric) for part in ("test", "dev")}
+    part = "test" if scores["test"] else "dev"
+    gap = difference(scores[part], _scores(base.values(), part, metric))
     return {
         "contestant": name,
         "seeds": [summary["seed"] for summary in group],
         "metric": metric,
-        "test": metric_on("test"),
-        "dev": metric_on("dev"),
+        "test": spread(list(scores["test"].values())),
+        "dev": spread(list(scores["dev"].values())),
+        "difference": None if gap is None or group[0] in base.values() else gap._asdict(),
         "seconds": mean("seconds"),
         "faster": statistics.median(ratios) if ratios else None,
         "forwards": per_planned("n_forward"),
@@ -72,78 +75,126 @@ def row(name: str, group: Sequence[Summary], base: Mapping[int, Summary], metric
         "updates": mean("n_updates"),
         "won_share": mean("won_share"),
         "correlation": statistics.mean(correlations) if correlations else None,
+        "calibration": _calibration(group),
         "folders": [summary["folder"] for summary in group],
     }
 
+
+def _scores(summaries: Iterable[Summary], part: str, metric: str) -> dict[int, float]:
+    return {s["seed"]: s[part][metric] for s in summaries if metric in (s[part] or {})}
+
+
+def _calibration(group: Sequence[Summary]) -> Row | None:
+    """The calibration of the runs over seeds; None if no run has it, as those of earlier versions."""
+    records = [summary["calibration"] for summary in group if summary.get("calibration")]
+    if not records:
+        return None
+    figures = {
+        state: {name: spread([r[state][name] for r in records if r[state]]) for name in FIGURES}
+        for state in ("before", "after")
+    }
+    temperatures = [record["temperature"] for record in records if record["temperature"] is not None]
+    return {"split": records[0]["split"], "temperature": spread(temperatures), **figures}
+
+
+# ------------------------------------------------------------ tables and verdicts
 
 LEGEND = (
     "seconds: training alone, mean over seeds. forwards, backwards: samples, against one of each per sample "
     "and epoch. won: share of the last epoch's rows. "
     "r: correlation of dev loss and metric over a run, -1 is best."
 )
+SHORT_LEGEND = "After a score: standard deviation over seeds. After a difference: its 95 % interval."
+CALIBRATION_LEGEND = (
+    "Lower is better. Before → after scaling with the temperature T, which is fitted on dev. "
+    "AURC: area under the risk-coverage curve."
+)
 
 
-def comparison(
-    title: str, rows: Sequence[dict[str, Any]], diverged: Sequence[str] = (), *, seeds: bool = False
-) -> Table:
+def metric_name(line: Row) -> str:
+    """The metric that decides, and the split that it is of: ``test accuracy``."""
+    part = "test" if line["test"] else "dev"
+    return f"{part} {line['metric'].replace('_', ' ')}"
+
+
+def comparison(title: str, rows: Sequence[Row], diverged: Sequence[str] = (), *, wide: bool = False) -> Table:
     """One line for each contestant, and one for each run that diverged.
 
     Args:
         title: The table's title.
-        rows: What `row` returns, the contestant that the times are compared with first.
+        rows: What `row` returns, the contestant that the others are compared with first.
         diverged: Names of runs that diverged.
-        seeds: Whether to add a column with the number of seeds.
+        wide: All columns. The default fits 80 characters.
     """
-    metric = rows[0]["metric"].replace("_", " ")
-    columns = ["", f"test {metric} %", "dev", "seconds", "forwards %", "backwards %", "updates", "won %", "r"]
-    cells: list[Any] = [
-        [
-            line["contestant"],
-            percent_cell(line["test"]),
-            percent_cell(line["dev"]),
-            number(line["seconds"], 1),
-            percent(line["forwards"], 0),
-            percent(line["backwards"], 0),
-            number(line["updates"], 0),
-            percent(line["won_share"], 0),
-            number(line["correlation"]),
-        ]
-        for line in rows
-    ]
+    first = rows[0]["contestant"].split()[0]
+    columns: dict[str, Callable[[Row], Cell]] = {}
+    if wide:
+        columns["seeds"] = lambda line: number(len(line["seeds"]), 0)
+    columns[f"{metric_name(rows[0])} %"] = lambda line: percent_cell(line["test"] or line["dev"])
+    if rows[0]["test"] and (wide or len(rows) == 1):
+        columns["dev %"] = lambda line: percent_cell(line["dev"])
     if len(rows) > 1:
-        columns.insert(4, f"faster than {rows[0]['contestant'].split()[0]}")
-        for line, entries in zip(rows, cells, strict=True):
-            entries.insert(4, number(line["faster"], unit="x"))
-    if seeds:
-        columns.insert(1, "seeds")
-        for line, entries in zip(rows, cells, strict=True):
-            entries.insert(1, number(len(line["seeds"]), 0))
-    cells += [[name, "diverged", *[MISSING] * (len(columns) - 2)] for name in diverged]
-    return Table(title, columns, cells, [LEGEND])
+        columns[f"against {first}"] = lambda line: difference_cell(line["difference"])
+    columns["seconds"] = lambda line: number(line["seconds"], 1)
+    if len(rows) > 1:
+        columns[f"faster than {first}" if wide else "faster"] = lambda line: number(line["faster"], unit="x")
+    if wide:
+        columns["forwards %"] = lambda line: percent(line["forwards"], 0)
+        columns["backwards %"] = lambda line: percent(line["backwards"], 0)
+        columns["updates"] = lambda line: number(line["updates"], 0)
+    columns["won %"] = lambda line: percent(line["won_share"], 0)
+    if wide:
+        columns["r"] = lambda line: number(line["correlation"])
+    cells: list[Any] = [[line["contestant"], *(cell(line) for cell in columns.values())] for line in rows]
+    before = [MISSING] * int(wide)
+    cells += [[name, *before, "diverged", *[MISSING] * (len(columns) - 1 - int(wide))] for name in diverged]
+    return Table(title, ["", *columns], cells, [f"{SHORT_LEGEND} {LEGEND}" if wide else SHORT_LEGEND])
 
 
-class Difference(NamedTuple):
-    """Of two contestants over their common seeds.
-
-    Interval and p are None with fewer than ``LEAST_SEEDS`` seeds or if all differences are equal.
-    """
-
-    n: int
-    mean: float
-    low: float | None  # of the 95 % interval
-    high: float | None
-    p: float | None  # of a paired t-test
+def difference_cell(gap: Row | None) -> Cell:
+    """A difference in points, and half of its 95 % interval."""
+    if gap is None:
+        return MISSING
+    half = "" if gap["low"] is None else f" ± {50 * (gap['high'] - gap['low']):.2f}"
+    return Cell(f"{100 * gap['mean']:+.2f}{half}", gap)
 
 
-def difference(values: Mapping[int, float], others: Mapping[int, float]) -> Difference | None:
-    """How much larger the values are than the others, by seed; None without a common seed."""
-    gaps = [values[seed] - others[seed] for seed in values if seed in others]
-    if not gaps:
+def calibration_table(rows: Sequence[Row]) -> Table | None:
+    """Calibration before and after temperature scaling; None if no contestant has it."""
+    lines = [line for line in rows if line["calibration"]]
+    if not lines:
         return None
-    if len(gaps) < LEAST_SEEDS or max(gaps) - min(gaps) < 1e-12:
-        return Difference(len(gaps), statistics.mean(gaps), None, None, None)
-    from scipy.stats import ttest_1samp  # of the differences: the paired test
+    split = lines[0]["calibration"]["split"]
+    cells = []
+    for line in lines:
+        figures = line["calibration"]
+        before, after, temperature = figures["before"], figures["after"], figures["temperature"]
+        changes = [_change(before[name], after[name], in_percent=name == "ece") for name in FIGURES[:3]]
+        temperature = None if temperature is None else temperature["mean"]
+        cells.append([line["contestant"], *changes, _change(before["aurc"]), number(temperature)])
+    columns = ["", "ECE %", "Brier", "NLL", "AURC", "T"]
+    return Table(f"Calibration on {split}", columns, cells, [CALIBRATION_LEGEND])
 
-    test = ttest_1samp(gaps, 0.0)
-    low, high = test.confidence_interval(0.95)
-    return Difference(len(gaps), statistics.mean(gaps), float(low), float(high), float(test.pvalue))
+
+def _change(before: Spread | None, after: Spread | None = None, *, in_percent: bool = False) -> Cell:
+    """The mean before and, if there is one, after: "before → after"."""
+    if before is None:
+        return MISSING
+    means = [values["mean"] for values in (before, after) if values is not None]
+    text = " → ".join(f"{100 * mean:.1f}" if in_percent else f"{mean:.3f}" for mean in means)
+    return Cell(text, {"mean": means[0], "before": before, "after": after})
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each contestant against the first; none for one contestant alone."""
+    first, *others = rows
+    sentences = []
+    for line in others:
+        gap = None if line["difference"] is None else Difference(**line["difference"])
+        sentences.append(verdict(line["contestant"], first["contestant"], gap, metric_name(line)))
+    if len(others) > 1:
+        sentences.append(
+            f"These are {len(others)} comparisons, and each is tested at the 5 % level by itself: "
+            "by chance alone one in 20 would look better or worse."
+        )
+    return sentences

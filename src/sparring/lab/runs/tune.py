@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from sparring.lab.differences import LEVEL, difference, verdict
 from sparring.lab.errors import UserError
 from sparring.lab.runs.config import OWN, SETTINGS, Config, split_own
 from sparring.lab.runs.summaries import Summary
@@ -92,3 +93,21 @@ def split_diverged(
 def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The row with the highest mean on dev, the first of equal ones."""
     return max(rows, key=lambda row: row["dev"]["mean"])
+
+
+def tuning_verdict(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str:
+    """Whether the best point on dev can be told from the second best.
+
+    The p value is multiplied by the number of other points, since the best was chosen among them.
+    """
+    if len(rows) == 1:
+        return f"Only {names[0]} was tried."
+    order = sorted(range(len(rows)), key=lambda i: -rows[i]["dev"]["mean"])
+    best, second = order[:2]
+    scores = [dict(zip(rows[i]["seeds"], rows[i]["dev"]["values"], strict=True)) for i in (best, second)]
+    gap = difference(*scores)
+    if gap is not None and gap.p is not None:
+        gap = gap._replace(p=min(1.0, gap.p * (len(rows) - 1)))
+    is_clear = gap is not None and gap.p is not None and gap.p <= LEVEL
+    sentence = verdict(names[best], names[second], gap, f"dev {rows[best]['metric'].replace('_', ' ')}")
+    return sentence if is_clear else f"The best is within noise. {sentence}"
