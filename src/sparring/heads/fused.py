@@ -198,11 +198,10 @@ def linear_loss(
     **settings: Any,
 ) -> Tensor:
     """`linear_rows`, reduced."""
-    tensors = (input, linear_weight, target)
     if reduction == "mean" and row_weight is None:
-        mean = small_mean(row_function, *tensors, **settings)
+        mean = small_mean(row_function, input, linear_weight, target, **settings)
         if mean is not None:
             return mean
     options: dict[str, Any] = {"multilabel": multilabel, "reduction": reduction, "row_weight": row_weight}
-    rows = linear_rows(row_function, *tensors, **options, **settings)
+    rows = linear_rows(row_function, input, linear_weight, target, **options, **settings)
     return base.reduce(rows, reduction, input, input.shape[:-1])
