@@ -41,13 +41,13 @@ docs: $(VENV)/.docs
 pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder  # a file's tests share what they train
 
-# in an environment of its own: other packages follow the release
+# in an environment of its own: other packages follow the release; those that need a newer one are left out
 integrations: OTHER := build/transformers-$(TRANSFORMERS)
 integrations:
 	mkdir -p build && grep -v -E '^(transformers|datasets)=' constraints.txt > build/constraints.txt
 	$(PYTHON) -m venv $(OTHER)
 	$(OTHER)/bin/python tests/install.py -c build/constraints.txt torch
-	$(OTHER)/bin/python tests/install.py -c build/constraints.txt -e '.[dev]' transformers==$(TRANSFORMERS)
+	$(OTHER)/bin/python tests/install.py -c build/constraints.txt -e '.[hf,hub,lab,lightning,report]' hypothesis pytest pytest-xdist skorch transformers==$(TRANSFORMERS)
 	$(OTHER)/bin/python -m pytest -n $(JOBS) tests/integrations
 
 # never fails: a machine without root, apt-get or network goes without

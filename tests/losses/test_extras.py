@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from sparring.heads.linear import LinearLoss
 from sparring.heads.parallel import ClassParallelHead
 from sparring.losses.rows import EXTRAS
 from tests.cases import CASES, IDS, batch, is_multilabel, make
+from tests.scripts import run_script
 
 FLOATS = tuple(name for name in EXTRAS if name != "correct")
 
@@ -197,3 +200,10 @@ def test_errors() -> None:
         head(logits, target, row_weight=torch.ones(3))
     with pytest.raises(ValueError, match="extras need one target class"):
         LinearLoss(3, 3, loss="multilabel-softmax").rows(logits, torch.eye(3)[:2], extras=("nll",))
+
+
+def test_the_benchmark_measures_every_case() -> None:
+    out = run_script(Path(__file__).parents[2] / "benchmarks" / "rows.py", "--measure", "--repetitions", 1)
+    times = json.loads(out)
+    assert len(times) == 4
+    assert all(microseconds > 0 for microseconds in times.values())
