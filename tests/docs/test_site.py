@@ -77,9 +77,17 @@ def test_the_site_has_its_pages(site: Path) -> None:
 @needs_chromium
 def test_the_site_in_a_browser(browser: Browser, site: Path) -> None:
     with opened(browser, site / "index.html") as page:
-        page.fill("input.md-search__input", "Scorecard")
+        page.click("input.md-search__input")
+        page.wait_for_function(
+            "document.querySelector('.md-search-result__meta').innerText.startsWith('Type')"
+        )
+        page.type("input.md-search__input", "Scorecard")
         page.wait_for_selector(".md-search-result__item a")
-        assert "training" in (page.get_attribute(".md-search-result__item a", "href") or "")
+        links = [
+            link.get_attribute("href") or ""
+            for link in page.query_selector_all(".md-search-result__item > a")
+        ]
+        assert any("reference/training.html" in link for link in links), links
     with opened(browser, site / "explanation" / "as_softmax.html", 360, "dark") as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert page.get_attribute("body", "data-md-color-scheme") == "slate"
