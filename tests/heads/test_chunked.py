@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import sparring
 from sparring import functional as SF
 from sparring.heads import chunk_kernels, chunked
-from sparring.losses.kernels import margin_softmax
+from sparring.losses.kernels import margin_softmax_chunks
 from tests.heads.cases import STATES, batch, leaves, peak_memory, results
 
 
@@ -234,7 +234,7 @@ def test_the_path_of_other_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The torch operations that a GPU would run, on CPU."""
 
     def on_device(*args: object) -> chunk_kernels.ChunkResult:
-        return chunk_kernels._on_device(*args, chunk=margin_softmax.chunk)
+        return chunk_kernels._on_device(*args, chunk=margin_softmax_chunks.chunk)
 
     for delta in (0.3, 1.0):
         x, weight, bias, target = batch(100, 8, 60)
