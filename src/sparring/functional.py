@@ -3,11 +3,14 @@
 The module of the same name documents each loss: `ASSoftmaxLoss` for `as_softmax_loss`. Defaults are the same.
 """
 
-from typing import Any
-
 from torch import Tensor
 
-from sparring.heads.fused import linear_loss
+from sparring.heads.functional import (
+    linear_as_softmax_loss,
+    linear_multilabel_as_softmax_loss,
+    linear_softmax_loss,
+    linear_sparse_softmax_loss,
+)
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import as_logit_rows, as_softmax, as_softmax_rows
 from sparring.losses.base import class_loss, multilabel_loss
@@ -174,23 +177,39 @@ def multilabel_softmax_loss(
     reduction: str = "mean",
     *,
     concede: float | DeltaSchedule | None = None,
+    pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Multi-label softmax (Eq. 14; Su 2020)."""
-    return multilabel_loss(multilabel_softmax_rows, input, target, ignore_index, reduction, concede=concede)
+    settings = {"concede": concede, "pos_weight": pos_weight}
+    return multilabel_loss(multilabel_softmax_rows, input, target, ignore_index, reduction, **settings)
 
 
 def multilabel_t_softmax_loss(
-    input: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean", *, tau: float = 0.5
+    input: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    tau: float = 0.5,
+    pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Multi-label softmax at a temperature."""
-    return multilabel_loss(multilabel_t_softmax_rows, input, target, ignore_index, reduction, tau=tau)
+    settings = {"tau": tau, "pos_weight": pos_weight}
+    return multilabel_loss(multilabel_t_softmax_rows, input, target, ignore_index, reduction, **settings)
 
 
 def multilabel_sparse_softmax_loss(
-    input: Tensor, target: Tensor, ignore_index: int = -100, reduction: str = "mean", *, k: int = 50
+    input: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    *,
+    k: int = 50,
+    pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Multi-label softmax with the k largest terms of each sum."""
-    return multilabel_loss(multilabel_sparse_softmax_rows, input, target, ignore_index, reduction, k=k)
+    settings = {"k": k, "pos_weight": pos_weight}
+    return multilabel_loss(multilabel_sparse_softmax_rows, input, target, ignore_index, reduction, **settings)
 
 
 def multilabel_as_softmax_loss(
@@ -201,87 +220,8 @@ def multilabel_as_softmax_loss(
     *,
     delta: float | DeltaSchedule = DEFAULT_DELTA,
     concede: float | DeltaSchedule | None = None,
+    pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Multi-label AS-Softmax (Eq. 15 to 18)."""
-    settings = {"delta": delta, "concede": concede}
+    settings = {"delta": delta, "concede": concede, "pos_weight": pos_weight}
     return multilabel_loss(multilabel_as_softmax_rows, input, target, ignore_index, reduction, **settings)
-
-
-def linear_softmax_loss(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    concede: float | DeltaSchedule | None = None,
-    impl: str = "auto",
-    chunk_rows: int | None = None,
-) -> Tensor:
-    """`softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
-    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
-    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
-    return linear_loss(softmax_rows, input, linear_weight, target, concede=concede, **parameters, **options)
-
-
-def linear_as_softmax_loss(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    delta: float | DeltaSchedule = DEFAULT_DELTA,
-    concede: float | DeltaSchedule | None = None,
-    impl: str = "auto",
-    chunk_rows: int | None = None,
-) -> Tensor:
-    """`as_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
-    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
-    settings: dict[str, Any] = {"delta": delta, "concede": concede}
-    settings |= {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
-    return linear_loss(as_softmax_rows, input, linear_weight, target, **parameters, **settings)
-
-
-def linear_sparse_softmax_loss(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    k: int = 20,
-    impl: str = "auto",
-    chunk_rows: int | None = None,
-) -> Tensor:
-    """`sparse_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
-    parameters: dict[str, Any] = {"linear_bias": linear_bias, "weight": weight, "ignore_index": ignore_index}
-    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
-    return linear_loss(sparse_softmax_rows, input, linear_weight, target, k=k, **parameters, **options)
-
-
-def linear_multilabel_as_softmax_loss(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    delta: float | DeltaSchedule = DEFAULT_DELTA,
-    concede: float | DeltaSchedule | None = None,
-    impl: str = "auto",
-    chunk_rows: int | None = None,
-) -> Tensor:
-    """`multilabel_as_softmax_loss` of F.linear(input, linear_weight, linear_bias), without storing logits."""
-    parameters: dict[str, Any] = {"linear_bias": linear_bias, "ignore_index": ignore_index, "delta": delta}
-    options: dict[str, Any] = {"reduction": reduction, "impl": impl, "chunk_rows": chunk_rows}
-    options["concede"] = concede
-    rows = multilabel_as_softmax_rows
-    return linear_loss(rows, input, linear_weight, target, multilabel=True, **parameters, **options)

@@ -285,17 +285,6 @@ def test_mistakes(tmp_path: Path) -> None:
         fit(Ours(rests=True, rest=False), tmp_path)
 
 
-def test_the_lines_of_the_docs(tmp_path: Path) -> None:
-    """The block of docs/integrations.md as it stands, and the fit that its last line shows."""
-    page = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text()
-    (block,) = (block for block in page.split("```python\n") if "class Classifier(SparringModule" in block)
-    lines: dict[str, Any] = {}
-    exec(compile(block.partition("```")[0], "integrations.md", "exec"), lines)
-    trainer = fit(lines["module"], tmp_path, 3)
-    assert trainer.current_epoch == 3
-    assert lines["module"]._loader is not None
-
-
 def test_resting_needs_no_other_word(tmp_path: Path) -> None:
     """As the docs show it: ``train_dataloader`` returns ``self.resting(…)``, and that is enough."""
     module, said = (

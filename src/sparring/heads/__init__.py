@@ -1,6 +1,7 @@
 """A linear layer and its loss in one module, without materialising the (N, C) logits.
 
 linear.py          LinearLoss and its subclasses: modules that take features instead of logits
+functional.py      the heads as functions
 loss_wrapper.py    LossWrapper: a module with a loss inside
 dispatch.py        HeadInputs and HeadSpec: the tensors and the loss of a call, and its implementation
 fused.py           the row losses of a call, by the form that fits

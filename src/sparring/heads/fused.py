@@ -14,6 +14,7 @@ from sparring.heads.dispatch import (
     RULES,
     HeadInputs,
     HeadSpec,
+    check_class_weight,
     current_settings,
     product_dtype,
 )
@@ -153,6 +154,7 @@ def linear_rows(
     if chunk_rows is not None:
         check_count("chunk_rows", chunk_rows)
     n_classes, n_features = linear_weight.shape
+    check_class_weight(settings.get("pos_weight"), n_classes)
     n_rows = math.prod(input.shape[:-1])
     features = input.reshape(n_rows, n_features)
     target = target.reshape(n_rows, n_classes) if multilabel else target.reshape(n_rows).long()
