@@ -73,8 +73,9 @@ def measure(extras: bool, repetitions: int) -> dict[str, float]:
 def compare(before: Path, repetitions: int, turns: int) -> dict[str, dict[str, float]]:
     """Microseconds of both sources: the least of all turns."""
     results: dict[str, dict[str, float]] = {}
-    for _ in range(turns):
-        for label, source in (("before", before), ("now", Path(sparring.__file__).parents[1])):
+    sources = [("before", before), ("now", Path(sparring.__file__).parents[1])]
+    for turn in range(turns):
+        for label, source in sources if turn % 2 else reversed(sources):  # neither is always the first
             command = [sys.executable, __file__, "--measure", "--repetitions", str(repetitions)]
             environment = {**os.environ, "PYTHONPATH": str(source)}
             run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
