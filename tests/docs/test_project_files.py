@@ -32,7 +32,7 @@ def test_workflows_and_templates_are_valid(path: Path) -> None:
             assert ("run" in step) != ("uses" in step)
             used = re.findall(r"\bmake ([a-z]+)", step.get("run", ""))
             assert set(used) <= set(targets)
-            paths = re.findall(r"(?:tests|\.ci)/[\w/]+", step.get("run", ""))
+            paths = re.findall(r"(?:tests|\.ci)/[\w/.]+", step.get("run", ""))
             assert [name for name in paths if not (ROOT / name).exists()] == []
 
 
