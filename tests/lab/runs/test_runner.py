@@ -168,7 +168,7 @@ def test_other_settings_seeds_and_data_have_other_folders(tmp_path: Path) -> Non
 
 def test_the_best_model_is_tested_and_kept_not_the_last(tmp_path: Path) -> None:
     """A learning rate that ruins the network: the first look at dev is the best."""
-    made = planned(tmp_path, lr=3.0, schedule="constant", max_grad_norm=0.0, epochs=6, seed=1)
+    made = planned(tmp_path, lr=3.0, schedule="constant", max_grad_norm=0.0, epochs=6, seed=2)
     summary = run(made)
     evaluations = made.folder.lines("evaluations")
     values = [entry["accuracy"] for entry in evaluations]
