@@ -124,7 +124,7 @@ def test_the_demo_of_the_makefile_runs(tmp_path: Path, capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     for name in ("softmax", "as-softmax delta=0.3"):
         assert re.search(
-            rf"^ +{name} +\d+\.\d\d ± \d+\.\d\d +\d+\.\d\d ± \d+\.\d\d +\d+\.\d +\d\.\d\dx +100 +\d+ ",
+            rf"^ +{name} +\d+\.\d\d ± \d+\.\d\d +(–|[-+]\d+\.\d\d) +\d+\.\d +\d\.\d\dx +\d+ ",
             out,
             re.M,
         ), out
