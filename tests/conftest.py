@@ -7,6 +7,8 @@ os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # of the processes that tests start: xdist already uses the cores
 
+os.environ.pop("COLUMNS", None)  # tables are as wide as without a terminal, in workers of xdist too
+
 import pytest
 import torch
 from hypothesis import settings

@@ -122,3 +122,15 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         sparring.lab.run(ROWS, epoch=3)
     with pytest.raises(UserError, match="compare takes --losses"):
         sparring.lab.compare(ROWS, ["softmax"], loss="softmax", out=str(tmp_path))
+
+
+def test_what_a_preset_changes_is_said_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {**SMALL, "progress": True, "speed": "fast", "out": str(tmp_path)}
+    result = sparring.lab.run(ROWS, seeds=2, **settings)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "speed fast" in line]
+    assert len(lines) == 1  # once for both seeds
+    assert lines[0].startswith("as-softmax delta=0.6: speed fast: as-softmax, δ 0.6")
+    assert lines[0].endswith("(δ 0.6 instead of 0.3)")
+    assert any("speed fast" in note for note in result.notes)

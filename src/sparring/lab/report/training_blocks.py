@@ -160,12 +160,12 @@ def savings(facts: Facts) -> Block | None:
         return Block("Time and samples saved", verdict, "", drawn)
     sentences = []
     for row in others:
-        time = "" if row["faster"] is None else f"{100 / row['faster']:.0f} % of the training time, "
-        sentences.append(
-            f"{row['contestant']} took {time}{100 * row['forwards']:.0f} % of the forward and "
-            f"{100 * row['backwards']:.0f} % of the backward passes."
-        )
-    note = f"Time is that of {first['contestant']}; passes are those of one per sample and epoch."
+        passes = f"{100 * row['forwards']:.0f} % of the forward and {100 * row['backwards']:.0f} % of the "
+        time = ""
+        if row["faster"] is not None:
+            time = f"{100 / row['faster']:.0f} % of {first['contestant']}'s training time, "
+        sentences.append(f"{row['contestant']} took {time}{passes}backward passes.")
+    note = "Passes are counted against one forward and one backward pass per sample and epoch."
     return Block("Time and samples saved", " ".join(sentences), note, drawn)
 
 
