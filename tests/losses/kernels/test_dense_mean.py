@@ -103,3 +103,15 @@ def test_a_wrong_target_is_refused(loss: sparring.Loss) -> None:
     for wrong in (5, -3):
         with pytest.raises(ValueError, match=f"target {wrong} is out of range for 5 classes"):
             loss(torch.randn(4, 5), torch.tensor([0, 1, wrong, 2]))
+
+
+def test_row_losses_may_be_changed_in_place() -> None:
+    logits, target = mixed(40, 5)
+    factors = torch.linspace(0, 1, 40)
+    results = []
+    for in_place in (True, False):
+        x = logits.clone().requires_grad_()
+        losses = SF.as_softmax_loss(x, target, reduction="none")
+        losses = losses.mul_(factors) if in_place else losses * factors
+        results.append(value_and_gradient(losses.sum(), x))
+    torch.testing.assert_close(*results)

@@ -88,7 +88,7 @@ def _mean(
     else:
         factor = valid.to(loss.dtype)
         n_valid = max(1, int(factor.sum()))
-        mean = loss.squeeze(1).dot(factor) / n_valid
+        mean = loss.dot(factor) / n_valid
         if with_grad:
             grad.mul_(factor[:, None])
     if not mean.item() < math.inf:  # also for NaN

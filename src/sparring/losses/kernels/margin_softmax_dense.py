@@ -34,7 +34,7 @@ def is_dense(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> bool:
 class DenseLosses(NamedTuple):
     """The losses of n rows. One is NaN, infinite or above `MAX_LOSS` where a number leaves its range."""
 
-    loss: Tensor  # (n, 1)
+    loss: Tensor  # (n,)
     remaining: Tensor  # (n, 1) Σ of what stays over the weight of the target: 1 if the row is won
     conceded: Tensor | None  # (n, 1) bool; None: no row
     grad: Tensor  # (n, C) if it is asked for
@@ -66,7 +66,7 @@ def dense_losses(
         weights.div_(remaining).scatter_add_(1, index, torch.full_like(remaining, -1))
     if target_weight is not None:
         remaining.div_(target_weight)
-    return DenseLosses(remaining.log(), remaining, conceded, weights)
+    return DenseLosses(remaining.squeeze(1).log(), remaining, conceded, weights)
 
 
 def dense_rows(
@@ -76,12 +76,11 @@ def dense_rows(
 
     `out` is an (n, C) buffer. It receives the gradients if `with_grad`.
     """
-    losses, remaining, ahead, _ = dense_losses(logits, target, rule, out, with_grad=with_grad)
-    if not losses.max().item() < MAX_LOSS:  # also for NaN
+    value, remaining, ahead, _ = dense_losses(logits, target, rule, out, with_grad=with_grad)
+    if not value.max().item() < MAX_LOSS:  # also for NaN
         return None
-    active = (remaining > 1).squeeze(1)
-    value = losses.squeeze(1)
-    conceded = torch.zeros_like(active) if ahead is None else ahead.squeeze(1).logical_and_(valid)
+    active = remaining.squeeze(1) > 1  # not a view: callers of a loss may change its results in place
+    conceded = torch.zeros_like(active) if ahead is None else ahead.squeeze(1) & valid
     if ahead is not None or not valid.all():
         active.logical_and_(valid).logical_and_(~conceded)
         factor = active.to(value.dtype)
