@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import sparring
 from sparring.heads.linear import LinearLoss
 from sparring.heads.parallel import ClassParallelHead
+from sparring.losses.checks import check_class_input
 from sparring.losses.rows import EXTRAS
 from tests.cases import CASES, IDS, batch, is_multilabel, make
 from tests.scripts import run_script
@@ -207,3 +209,31 @@ def test_the_benchmark_measures_every_case() -> None:
     times = json.loads(out)
     assert len(times) == 4
     assert all(microseconds > 0 for microseconds in times.values())
+
+
+class Operators(TorchDispatchMode):
+    """Records the names of the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["softmax", "as-softmax", "sparse-softmax", "focal"])
+def test_without_extras_no_operator_is_added(name: str) -> None:
+    """The rows of a module run the check of the input and the row function, and nothing else."""
+    logits, target = batch(name)
+    loss = sparring.make_loss(name)
+    loss.rows(logits, target)  # the first call makes a workspace
+    with Operators() as whole:
+        loss.rows(logits, target)
+    with Operators() as parts:
+        check_class_input(logits, target, None, -100)
+        type(loss).row_function(logits, target, ignore_index=-100, **loss.settings())
+    views = ("aten.permute.default", "aten.view.default")  # rows of logits
+    with_rows, alone = ([name for name in mode.names if name not in views] for mode in (whole, parts))
+    assert with_rows == alone
