@@ -149,7 +149,7 @@ def noisy(load: Read, title: str, method: str, column: str) -> float:
 
 def calibration(load: Read) -> tuple[str, str]:
     ours, base = (noisy(load, "Clean labels", method, "ECE %") for method in ("AS-Softmax", "softmax"))
-    words = f"error {ours:.1f} % (softmax {base:.1f} %) on `clinc_oos`"
+    words = f"ECE {ours:.1f} % (softmax {base:.1f} %) on `clinc_oos`"
     groups = paired(load, "clinc_oos", AS_LONG) if "clinc_oos" in load("frontier") else {}
     pairs = [pair for group in groups.values() for pair in group]
     if not pairs:
