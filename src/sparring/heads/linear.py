@@ -111,8 +111,8 @@ class LinearLoss(LossWrapper):
 
         Args:
             input, target: As those of `forward`.
-            row_weight, extras: As those of `Loss.rows`. Extras cost one more product with the weights, and
-                their gradients another two; nothing where they are not asked for.
+            row_weight, extras: As those of `Loss.rows`. Extras compute the logits once more, and once more
+                for their gradients (`docs/linear.md` has times).
         """
         options: dict[str, Any]
         if self.fused:
