@@ -57,3 +57,12 @@ def test_it_is_that_of_the_seeds() -> None:
 )
 def test_verdicts(gap: Difference | None, expected: str) -> None:
     assert re.search(expected, verdict("as", "softmax", gap, "test accuracy"))
+
+
+def test_two_seeds_do_not_contradict_themselves() -> None:
+    """A difference above the detectable one is not called too small to show: there is no test over two."""
+    gap = difference({0: 0.9, 1: 0.9001}, {0: 0.92, 1: 0.92})
+    assert gap is not None
+    assert gap.detectable is not None
+    assert abs(gap.mean) > gap.detectable
+    assert verdict("a", "b", gap, "accuracy").endswith("with 2 seeds, a test needs at least 3.")

@@ -108,6 +108,8 @@ def verdict(name: str, base: str, gap: Difference | None, what: str) -> str:
             f"(95 %: {100 * low:.2f} to {100 * high:.2f}, {seeds}; a difference below {smallest} "
             "might not have shown)."
         )
+    if gap.p is None and abs(gap.mean) >= gap.detectable:
+        return f"{about}: cannot be told with {seeds}, a test needs at least {LEAST_SEEDS}."
     if gap.detectable >= 1:
         return f"{about}: cannot be told with {seeds}, which would show no difference at all."
     needed = seeds_needed(gap)
