@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from frontier_report import AS_LONG, BASE, Runs, restore, show, show_all
+from frontier_report import BASE, Runs, restore, show, show_all
 from frontier_tasks import BUDGETS, FORMS, METHODS, SETTINGS, WHOLE, Bench, Setting
 from report import ROOT, once, provenance
 
@@ -102,7 +102,7 @@ def choose(setting: Setting, out: Path, budget: float) -> None:
     lr = best_of(tuning_runs(setting, out, budget))
     for seed in CHOOSING_SEEDS:
         for name, form in {BASE: METHODS[BASE], **FORMS}.items():
-            method = METHODS[AS_LONG] | form if name in FORMS else form
+            method = METHODS["fast AS, as long"] | form if name in FORMS else form
             path = out / setting.name / f"choose_{name}_{budget:g}_{seed}.json"
             once(path, lambda m=method, s=seed: {"lr": lr, **bench.run(m, lr, budget, s, share)})
 

@@ -21,27 +21,31 @@ from sparring.lab.task import Where
 from sparring.training import Scorecard
 from sparring.training.loop import Loop
 from sparring.training.optimizers import adamw
+from sparring.training.resting.weighted import WeightedScorecard
 
 BUDGETS = (1.0, 2.0, 4.0, 8.0)  # in epochs of softmax
 # Loss and settings of the loop, by method. "softmax" at a smaller budget is the control "fewer epochs".
-# "fast, as long" has as many epochs as softmax, and so a smaller cost.
+# "fast" is the preset with plain softmax, "fast AS" with AS-Softmax. Those "as long" have as many epochs as
+# softmax, and so a smaller cost.
 METHODS: dict[str, dict[str, Any]] = {
     "softmax": {"loss": "softmax", "speed": "off"},
     "skip": {"loss": "as-softmax", "speed": "skip"},
-    "fast": {"loss": "as-softmax", "speed": "fast"},
-    "fast, as long": {"loss": "as-softmax", "speed": "fast", "as_long": True},
+    "fast": {"loss": "softmax", "speed": "fast"},
+    "fast, as long": {"loss": "softmax", "speed": "fast", "as_long": True},
+    "fast AS": {"loss": "as-softmax", "speed": "fast"},
+    "fast AS, as long": {"loss": "as-softmax", "speed": "fast", "as_long": True},
     **{name: {"loss": "softmax", "speed": "off", "rival": name} for name in RIVALS},
 }
-# Forms of the preset among which dev decided: see `frontier.py choose`.
+# Forms of the preset, to compare on dev with `frontier.py choose`.
 FORMS: dict[str, dict[str, Any]] = {
+    "softmax, margin from 0.6": {"loss": "softmax"},
+    "softmax, margin from 0": {"loss": "softmax", "weighted": {"margin_from": 0.0}},
+    "softmax, rest up to 2": {"loss": "softmax", "weighted": {"max_rest": 2}},
     "δ 0.6, rest 2, settle 0.25": {},
     "δ 0.3": {"delta": 0.3},
     "δ 0.9": {"delta": 0.9},
-    "rest 0": {"rest": 0},
-    "rest 1": {"rest": 1},
     "rest 4": {"rest": 4},
     "settle 0": {"settle": 0.0},
-    "settle 0.15": {"settle": 0.15},
     "concede 0.5": {"delta": 0.6, "concede": 0.5},
 }
 Plan = dict[str, tuple[float, ...]]  # the budgets of each method
@@ -49,9 +53,17 @@ WHOLE: Plan = {
     "softmax": (1.0, 2.0, 4.0, 8.0),
     "fast": (1.0, 2.0, 4.0, 8.0),
     "fast, as long": (8.0,),
+    "fast AS": (2.0, 4.0),
+    "fast AS, as long": (8.0,),
     **dict.fromkeys(RIVALS, (2.0,)),
 }
-FEW: Plan = {"softmax": (4.0, 8.0), "fast": (4.0,), "fast, as long": (8.0,)}
+FEW: Plan = {
+    "softmax": (2.0, 4.0),
+    "fast": (2.0, 4.0),
+    "fast, as long": (4.0,),
+    "fast AS, as long": (4.0,),
+    **dict.fromkeys(RIVALS, (2.0,)),
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ SETTINGS = {
         Setting("clinc_oos", "minilm", 2e-3, POOLED, n_train=6000, n_seeds=5, plan=WHOLE),
         Setting("languages", "tiny", 8e-3, n_train=6000, n_seeds=5, plan=WHOLE),
         Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500),
-        Setting("fsdd", "tiny", 4e-3, n_seeds=5, plan=WHOLE),
+        Setting("fsdd", "tiny", 4e-3, n_seeds=5),
         Setting("sst5", "minilm", 5e-4, POOLED, n_train=3000, max_length=32),
         Setting("reuters21578", "minilm", 2e-3, POOLED, n_train=2000, n_test=1500, max_length=48),
         Setting("cifar100", "efficientnet-lite0", 1e-3, n_train=1000),
@@ -132,6 +144,8 @@ class Bench:
         loss: Any = self.kind.loss_name(settings.pop("loss"))
         net = self.build(seed).net
         card: Scorecard | None = RIVALS[rival](len(self.train), seed) if rival else None
+        if (rules := settings.pop("weighted", None)) is not None:
+            card = WeightedScorecard(len(self.train), seed=seed, **rules)
         if (rest := settings.pop("rest", None)) is not None:
             card = Scorecard(len(self.train), max_rest=rest, narrow=rest, watch=True)
         loop = Loop(

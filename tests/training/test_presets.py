@@ -10,6 +10,7 @@ from sparring import ASSoftmaxLoss, LinearDelta, SoftmaxLoss
 from sparring.training import AdaptiveAccumulation, Scorecard
 from sparring.training.loop import Loop
 from sparring.training.presets import SPEEDS, RunParts, resolve_speed
+from sparring.training.resting.weighted import WeightedScorecard
 from tests.training.toy import N, digits_like, gap, net, run
 
 
@@ -82,7 +83,10 @@ def test_it_says_what_it_does() -> None:
         "speed fast: as-softmax, δ 0.6, no backward pass for won samples; once 5% are won, won samples rest"
         " up to 2 epochs; the last 25% are plain softmax for every sample"
     )
-    assert "softmax wins no sample" in resolve("softmax", speed="fast").note
+    assert resolve("softmax", speed="fast").note == (
+        "speed fast: softmax; once 5% would rest, samples with a large margin rest up to 4 epochs, and count"
+        " for these when they come back"
+    )
     norm = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
     parts = resolve_speed(norm, N, loss="as-softmax", speed="fast")
     assert parts.scorecard is None
@@ -96,6 +100,16 @@ def test_a_loss_without_delta_and_a_network_with_batch_norm_train_too() -> None:
     assert record.totals["n_updates"] > 0
     _, record = run(loss=SoftmaxLoss(), speed="fast", epochs=2)
     assert record.totals["n_backward"] == 2 * N
+
+
+@pytest.mark.parametrize("name", ["softmax", "label-smoothing", "sparsemax", "am-softmax", "gce"])
+def test_samples_of_other_losses_rest_with_weights(name: str) -> None:
+    card = resolve(name, speed="fast", seed=3).scorecard
+    assert isinstance(card, WeightedScorecard)
+    assert (card.max_rest, card.seed) == (4, 3)
+    assert resolve(name, speed="fast", max_rest=1).scorecard.max_rest == 1
+    assert type(resolve(name, speed="fast", check=True).scorecard) is Scorecard
+    assert resolve(name, speed="fast", rest=False).scorecard is None
 
 
 def test_errors() -> None:

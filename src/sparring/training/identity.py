@@ -56,7 +56,7 @@ def identity(loop: Loop) -> dict[str, Any]:
         "optimizer": _optimizer(loop.prepared_optimizer),
         "schedule": _schedule(loop),
         "accumulation": _attributes(loop.engine.accumulation, "lam", "max_steps", "decide"),
-        "scorecard": _attributes(loop.scorecard, "check", "max_rest", "spare", "earn", "narrow", "watch"),
+        "scorecard": _attributes(loop.scorecard, *getattr(loop.scorecard, "rules", ())),
         "lengths": None if loop.lengths is None else digest_of(loop.sampler.lengths),
         "forward": _name(loop.forward),
         "collate": _name(loop.collate),

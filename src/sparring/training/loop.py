@@ -125,7 +125,7 @@ class Loop:
             rest=Scorecard(n_samples) if self.scorecard is True else self.scorecard,
             check=False if self.scorecard is False else None,
             accumulation=ConstantAccumulation.of(self.accumulation),
-            settle=self.settle,
+            **{"settle": self.settle, "seed": self.seed},
         )
         self.make_schedule = optimizers.find_schedule(self.schedule)
         self.accelerator = self.accelerator or Accelerator()

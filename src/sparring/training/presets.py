@@ -25,6 +25,7 @@ from sparring.losses.delta import DEFAULT_DELTA, SETTLE_SHARE, SettleDelta, delt
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.progress import awake_from, settle_step
 from sparring.training.resting.scorecard import DEFAULT_REST, MIN_RESTING, Scorecard
+from sparring.training.resting.weighted import WEIGHTED_REST, WeightedScorecard
 
 L = TypeVar("L", bound=nn.Module)
 
@@ -84,11 +85,12 @@ def resolve_speed(
     accumulation: AdaptiveAccumulation | int | None = None,
     lam: float = 0.5,
     settle: float | None = None,
+    seed: int = 0,
 ) -> RunParts:
     """Combine a speed preset with the user's settings, which come first.
 
     ``rest`` may be a scorecard. ``accumulation`` may be the most batches of one optimizer step.
-    ``n_samples`` is None where the data set is not known yet.
+    ``n_samples`` is None where the data set is not known yet. ``seed`` is that of a `WeightedScorecard`.
 
     >>> parts = resolve_speed(nn.Linear(4, 2), 100, loss="as-softmax", speed="fast", max_rest=1)
     >>> parts.skip, parts.scorecard.max_rest, parts.loss.delta, parts.settle
@@ -105,7 +107,10 @@ def resolve_speed(
         rests = preset.rest and not has_batch_norm(model) if rest is None else bool(rest)
         if max_rest is not None and not rests:
             raise ValueError(f'max_rest={max_rest}, but no sample rests; use rest=True or speed="fast"')
-        if rests or check:
+        if rests and not check and not drops_opponents(loss):
+            most = WEIGHTED_REST if max_rest is None else max_rest
+            scorecard = WeightedScorecard(n_samples or 1, max_rest=most, seed=seed)
+        elif rests or check:
             most = (DEFAULT_REST if max_rest is None else max_rest) if rests else 0
             narrow = most if preset.rest else 0  # any win at the larger δ of the preset is a clear one
             rules = {"check": bool(check), "watch": preset.rest}
@@ -124,19 +129,28 @@ def resolve_speed(
 def _describe(parts: RunParts, model: nn.Module) -> str:
     """What the preset ``fast`` does in a run, in one line."""
     delta = getattr(parts.loss, "delta", None)
-    if delta is None and not hasattr(parts.loss, "margin"):
-        return f"speed fast: {parts.loss.name} wins no sample, so nothing is skipped and no sample rests"
     what = f"speed fast: {parts.loss.name}"
     if delta is not None:
         what += f", δ {delta_value(delta):.3g}"
-    what += ", no backward pass for won samples" if parts.skip != "off" else ""
-    if parts.scorecard is not None:
+    if parts.skip != "off" and drops_opponents(parts.loss):
+        what += ", no backward pass for won samples"
+    if isinstance(parts.scorecard, WeightedScorecard):
+        what += (
+            f"; once {MIN_RESTING:.0%} would rest, samples with a large margin rest up to"
+            f" {parts.scorecard.max_rest} epochs, and count for these when they come back"
+        )
+    elif parts.scorecard is not None:
         what += f"; once {MIN_RESTING:.0%} are won, won samples rest up to {parts.scorecard.max_rest} epochs"
     elif has_batch_norm(model):
         what += "; no sample rests, since BatchNorm would see the statistics of hard samples alone"
     if parts.settle and delta is not None:
         what += f"; the last {parts.settle:.0%} are plain softmax for every sample"
     return what
+
+
+def drops_opponents(loss: Loss | LinearLoss) -> bool:
+    """Whether a loss is of the AS-Softmax family: won samples have no gradient, so they need no weights."""
+    return "as" in loss.name.split("-")
 
 
 def find_speed(speed: str) -> Speed:

@@ -60,6 +60,8 @@ class Scorecard:
         [2, 0, 0]
     """
 
+    rules: tuple[str, ...] = ("check", "max_rest", "spare", "earn", "narrow", "watch")
+    reason = "are won"  # why samples rest, for the notes
     _tensors = ("margin", "eased", "seen", "due", "rested", "won")
     _numbers = ("epoch", "awake_from", "longest_rest", "pays", "_has_rested")
 
@@ -113,18 +115,22 @@ class Scorecard:
         self.epoch = epoch
         if not self.watch or self._is_awake():
             return
-        n_back, n_lost = self.returns(epoch - 1)
-        if n_back >= MIN_RESTING * self.n_samples and n_lost > MAX_LOST * n_back and self.longest_rest:
-            self.longest_rest -= 1
-            self._notes.append(
-                f"epoch {epoch}: {n_lost / n_back:.0%} of the samples that came back from a rest were lost;"
-                f" rests now last at most {self.longest_rest} epoch(s)"
-            )
+        self.shorten_rests()
         share = int((self._due() > epoch).sum()) / self.n_samples
         self.pays = share >= MIN_RESTING
         if self.pays and not self._has_rested:
-            self._notes.append(f"epoch {epoch}: {share:.0%} of the samples are won and rest")
+            self._notes.append(f"epoch {epoch}: {share:.0%} of the samples {self.reason} and rest")
         self._has_rested = self._has_rested or self.pays
+
+    def shorten_rests(self) -> None:
+        """Shorten all rests by an epoch, if too many of the samples that came back are lost."""
+        n_back, n_lost = self.returns(self.epoch - 1)
+        if n_back >= MIN_RESTING * self.n_samples and n_lost > MAX_LOST * n_back and self.longest_rest:
+            self.longest_rest -= 1
+            self._notes.append(
+                f"epoch {self.epoch}: {n_lost / n_back:.0%} of the samples that came back from a rest were"
+                f" lost; rests now last at most {self.longest_rest} epoch(s)"
+            )
 
     def take_notes(self) -> list[str]:
         """What `watch` has decided since the last call, for the record of a run."""
@@ -198,8 +204,7 @@ class Scorecard:
                 " this data set?"
             )
         eased = torch.where(won & (margin >= delta + self.spare), self.eased[index] + 1, 0)
-        narrow = self.narrow * (won & ~margin.isnan()).int()
-        rest = torch.maximum(eased - self.earn + 1, narrow).clamp(0, self.max_rest)
+        rest = self.rests(index, won, margin, eased)
         seen = self.seen[index]
         missed = (self.epoch - 1 - seen).masked_fill((seen == NEVER) | torch.tensor(delta >= 1), 0)
         again = seen == self.epoch  # a second look: it failed a check, and trains
@@ -209,6 +214,16 @@ class Scorecard:
         self.eased[index] = eased
         self.seen[index] = self.epoch
         self.due[index] = self.epoch + 1 + rest
+
+    def rests(self, index: Tensor, won: Tensor, margin: Tensor, eased: Tensor) -> Tensor:
+        """(N,) for how many epochs these samples rest now.
+
+        Args:
+            index, won, margin: See `update`.
+            eased: (N,) wins with ``spare`` margin in a row.
+        """
+        narrow = self.narrow * (won & ~margin.isnan()).int()
+        return torch.maximum(eased - self.earn + 1, narrow).clamp(0, self.max_rest)
 
     def counts(self) -> dict[str, int]:
         """How many samples train, are checked and rest in this epoch."""
@@ -241,6 +256,5 @@ class Scorecard:
             getattr(self, name).copy_(state[name])
 
     def __repr__(self) -> str:
-        rules = ("check", "max_rest", "spare", "earn", "narrow", "watch")
-        settings = ", ".join(f"{name}={getattr(self, name)}" for name in rules)
-        return f"Scorecard({self.n_samples}, {settings}): {self.counts()} in epoch {self.epoch}"
+        settings = ", ".join(f"{name}={getattr(self, name)}" for name in self.rules)
+        return f"{type(self).__name__}({self.n_samples}, {settings}): {self.counts()} in epoch {self.epoch}"

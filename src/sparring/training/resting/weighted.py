@@ -1,0 +1,83 @@
+"""Rest for the samples of any loss: a sample that comes back counts for the epochs that it rested."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sparring.losses.checks import check_range
+from sparring.losses.rows import RowLosses
+from sparring.training.resting.scorecard import NEVER, Scorecard
+
+WEIGHTED_REST = 4  # epochs
+
+
+class WeightedScorecard(Scorecard):
+    """Lets samples rest whose gradient is small but not 0, as under plain softmax.
+
+    The gradient of a row shrinks with its margin m = p_t − max_{i≠t} p_i: its size is at most √2 (1 − m). A
+    sample with margin m trains in one of
+
+        k = (1 − ``margin_from``) / (1 − m), at least 1 and at most ``max_rest`` + 1,
+
+    epochs, and counts k times when it does. So every sample counts as often as without rest, once for each
+    epoch, while samples with large gradients train most often. k is rounded up or down at random.
+
+    A batch is as large as without rest, and all its samples have both passes. So a run costs what its number
+    of samples says, for small networks too.
+
+    Args:
+        n_samples: Size of the data set.
+        max_rest: Most epochs of rest in a row; 0 is no rest.
+        margin_from: The margin from which samples rest.
+        seed: Of the rounding.
+
+    Example:
+        >>> card = WeightedScorecard(3, max_rest=3, margin_from=0.6)
+        >>> won = torch.zeros(3, dtype=torch.bool)
+        >>> card.update(torch.arange(3), won, margin=torch.tensor([1.0, 0.8, 0.5]))
+        >>> card.due.tolist()  # the epoch in which each of them trains again
+        [4, 2, 1]
+        >>> card.begin(4)
+        >>> flags = torch.ones(3, dtype=torch.bool)
+        >>> rows = card.weigh(torch.arange(3), RowLosses(torch.ones(3), valid=flags, active=flags))
+        >>> rows.weight.tolist()
+        [4.0, 4.0, 4.0]
+    """
+
+    rules = ("max_rest", "margin_from", "seed")
+    reason = "have a large margin"
+
+    def __init__(
+        self, n_samples: int, *, max_rest: int = WEIGHTED_REST, margin_from: float = 0.6, seed: int = 0
+    ) -> None:
+        super().__init__(n_samples, max_rest=max_rest, watch=True)
+        self.margin_from = check_range(
+            "margin_from", margin_from, -1, 1, note="margin from which samples rest"
+        )
+        self.seed = seed
+        self._draws: tuple[int, Tensor] = (NEVER, torch.empty(0))  # an epoch and its random numbers
+
+    def shorten_rests(self) -> None:
+        """Nothing: a sample that comes back counts for the epochs that it rested, however it comes back."""
+
+    def rests(self, index: Tensor, won: Tensor, margin: Tensor, eased: Tensor) -> Tensor:
+        epochs = ((1 - self.margin_from) / (1 - margin)).nan_to_num(nan=1.0).clamp(1, self.max_rest + 1)
+        return (epochs + self._draw()[index]).floor().int() - 1
+
+    def _draw(self) -> Tensor:
+        """A random number for each sample, the same for all processes and after a checkpoint."""
+        if self._draws[0] != self.epoch:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+            self._draws = self.epoch, torch.rand(self.n_samples, generator=generator)
+        return self._draws[1]
+
+    def weigh(self, index: Tensor, rows: RowLosses) -> RowLosses:
+        """Weigh the rows of each sample by the epochs since it was last seen."""
+        seen = self.seen[index.cpu()]
+        weight = (self.epoch - seen).masked_fill(seen == NEVER, 1).clamp(min=1)
+        if bool((weight == 1).all()):
+            return rows
+        row_weight = weight.repeat_interleave(len(rows.value) // len(weight)).to(rows.value)
+        row_weight = torch.where(rows.valid, row_weight, 0)
+        return rows._replace(weight=row_weight if rows.weight is None else rows.weight * row_weight)
