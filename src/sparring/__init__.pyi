@@ -51,6 +51,7 @@ from sparring.training import DivergenceError as DivergenceError
 from sparring.training import MarginHistory as MarginHistory
 from sparring.training import RevisitSampler as RevisitSampler
 from sparring.training import Scorecard as Scorecard
+from sparring.training import WeightedScorecard as WeightedScorecard
 from sparring.training.loop import train as train
 from sparring.training.resting.data import resting as resting
 

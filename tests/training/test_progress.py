@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from sparring import ASSoftmaxLoss, LinearLoss, SettleDelta, WarmupDelta
-from sparring.training import REST, Scorecard
+from sparring.training import REST, TRAIN, Scorecard
 from sparring.training.loop import Loop
-from sparring.training.progress import awake_from, measure_forward_share, settle_step
+from sparring.training.progress import Budget, awake_from, measure_forward_share, settle_step
 from sparring.training.resume import ResumeWarning
 from tests.training.toy import N, digits_like, gap, net
 
@@ -279,3 +279,22 @@ def test_measuring_leaves_no_trace_on_a_scorecard_that_weighs() -> None:
 def test_settling_without_delta_says_so() -> None:
     record = loop("softmax", epochs=1, settle=0.2).run()
     assert record.notes == ["settle=0.2 changes nothing: softmax has no δ"]
+
+
+def test_a_long_sample_costs_more() -> None:
+    """Two samples in three rest, the short ones: what trains is as long as two thirds of the data."""
+    budget = Budget(2.0, n_samples=3, forward_share=0.4, lengths=torch.tensor([10, 10, 40]))
+    assert budget.sample_cost(torch.tensor([2])) == 2.0
+    assert budget.sample_cost(torch.tensor([0, 1, 2])) == 1.0
+    data = digits_like()
+    lengths = [1 + index % 5 for index in range(N)]
+    short = torch.tensor(lengths) < 5
+
+    class LongSamples(Scorecard):
+        def states(self) -> Tensor:
+            return torch.where(short, REST, TRAIN)
+
+    settings = {"budget": 1.0, "forward_share": 0.4, "batch_size": 8, "lengths": lengths, "progress": False}
+    card = LongSamples(N, max_rest=1)
+    record = Loop(net(), "softmax", data, speed="off", scorecard=card, **settings).run()
+    assert record.totals["n_forward"] == pytest.approx(N * 3 / 5, abs=8)  # their mean length is 5, of all 3

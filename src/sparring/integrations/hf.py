@@ -83,7 +83,7 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     def _resolve(self, n_samples: int | None = None) -> None:
         """Read the settings, which a hyper-parameter search may have changed, and check them."""
         self.settings, _ = Settings.split(self._keywords, self.args)
-        parts = self.parts = self.settings.resolve(self.model, n_samples)
+        parts = self.parts = self.settings.resolve(self.model, n_samples, self.args.seed)
         self.objective: Any = parts.loss
         # whether windows are cut here: otherwise by the Trainer, of gradient_accumulation_steps batches
         self._windowed = parts.accumulation is not None or parts.scorecard is not None

@@ -141,7 +141,7 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
             ValueError: With ``rest=False``.
         """
         settings = replace(self.settings, rest=True) if self.settings.rest is None else self.settings
-        card = settings.resolve(self, len(dataset)).scorecard
+        card = settings.resolve(self, len(dataset), loading.get("seed", 0)).scorecard
         if card is None:
             raise ValueError(
                 "rest=False excludes resting; leave it out, or return a DataLoader from train_dataloader"

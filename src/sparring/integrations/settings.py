@@ -40,7 +40,7 @@ class Settings:
     delta_warmup: float = _setting(0.0, "share of the training in which δ is 1, plain softmax")
     concede: float | None = _setting(None, "κ: give up samples whose strongest rival is ahead by more than κ")
     concede_warmup: float = _setting(CONCEDE_WARMUP, "share of the training in which nothing is conceded")
-    speed: str = _setting("skip", "off, skip (exact) or fast (won samples rest, and training settles)")
+    speed: str = _setting("skip", "off, skip (exact) or fast (samples that are won, or nearly, rest)")
     settle: float | None = _setting(None, "share of plain softmax for every sample at the end (fast: 0.25)")
     skip: str | None = _setting(None, "off, micro, rows, two-pass or auto; overrides speed")
     rest: bool | None = _setting(None, "whether won samples rest; overrides speed")
@@ -56,7 +56,7 @@ class Settings:
         others = {name: value for name, value in keywords.items() if name not in names}
         return replace(defaults, **values), others
 
-    def resolve(self, model: nn.Module, n_samples: int | None = None) -> RunParts:
+    def resolve(self, model: nn.Module, n_samples: int | None = None, seed: int = 0) -> RunParts:
         """The parts of a run. The loss is a copy, so that every run starts with a new δ schedule."""
         loss: Loss | str | None = self.loss
         if loss is None:
@@ -80,6 +80,7 @@ class Settings:
             accumulation=self.accumulation,
             lam=self.lam,
             settle=self.settle,
+            seed=seed,
         )
 
     def set_length(self, parts: RunParts, total_steps: float, n_planned: int | None = None) -> None:

@@ -9,6 +9,7 @@ from sparring.training.divergence import DivergenceError
 from sparring.training.history import MarginHistory
 from sparring.training.resting.sampler import Indexed, RevisitSampler
 from sparring.training.resting.scorecard import CHECK, REST, TRAIN, Scorecard
+from sparring.training.resting.weighted import WeightedScorecard
 
 __all__ = [
     "CHECK",
@@ -21,5 +22,6 @@ __all__ = [
     "MarginHistory",
     "RevisitSampler",
     "Scorecard",
+    "WeightedScorecard",
     "skip",
 ]

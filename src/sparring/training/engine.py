@@ -3,8 +3,7 @@
     train(batch) ... ─► close_window() ─► the trainer's optimizer steps ─► follow(n_steps)
 
 The training loop, `SparringTrainer` and the Lightning module drive it. Gradients are summed over the
-processes once a window, in ``close_window``, so a process can skip a backward pass that another process
-runs.
+processes once a window, in ``close_window``, so each process can skip backward passes by itself.
 """
 
 from __future__ import annotations
@@ -160,11 +159,12 @@ class Engine:
             n_forward = step.full.n_samples
             if step.form == "two-pass" and step.active is not None:
                 n_forward += step.active.n_samples
-            self._add_batch(batch_counts, n_forward, n_backward)
+            self._add_batch(batch, batch_counts, n_forward, n_backward)
 
-    def _add_batch(self, counts: Counts, n_forward: int, n_backward: int) -> None:
+    def _add_batch(self, batch: Batch, counts: Counts, n_forward: int, n_backward: int) -> None:
         self.record.add_batch(counts, n_forward, n_backward)
-        self.passes = [self.passes[0] + n_forward, self.passes[1] + n_backward]
+        cost = 1.0 if self.budget is None else self.budget.sample_cost(batch.indices)
+        self.passes = [self.passes[0] + cost * n_forward, self.passes[1] + cost * n_backward]
 
     def _charge(self) -> None:
         """Charge the budget. A collective call."""
@@ -194,7 +194,7 @@ class Engine:
         result = self.skipper.score(self._compute, batch)
         self._note(batch, result)
         self.lost += batch.indices[result.active_samples()].tolist()
-        self._add_batch(result.counts(), result.n_samples, 0)
+        self._add_batch(batch, result.counts(), result.n_samples, 0)
 
     def _compute(self, batch: Batch) -> ForwardResult:
         logits, target = self.forward(self.net, batch.data)

@@ -1,8 +1,6 @@
-"""The training loop: Section 3 of the paper, with exact skipping and resting samples.
+"""The training loop on Accelerate: one process or several, any device, mixed precision.
 
-    batch ─► forward ─► backward of active samples ─► accumulate ─► step ─► δ and lr ─► evaluate ─► save
-
-It runs on Accelerate: one process or several, any device, mixed precision.
+batch ─► forward ─► backward of active samples ─► accumulate ─► step ─► δ and lr ─► evaluate ─► save
 """
 
 from __future__ import annotations
@@ -125,7 +123,8 @@ class Loop:
             rest=Scorecard(n_samples) if self.scorecard is True else self.scorecard,
             check=False if self.scorecard is False else None,
             accumulation=ConstantAccumulation.of(self.accumulation),
-            **{"settle": self.settle, "seed": self.seed},
+            settle=self.settle,
+            seed=self.seed,
         )
         self.make_schedule = optimizers.find_schedule(self.schedule)
         self.accelerator = self.accelerator or Accelerator()

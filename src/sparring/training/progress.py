@@ -4,7 +4,8 @@ Steps are counted in planned batches: those of an epoch in which no sample rests
 position in the epoch says how many are done, and resting samples count as done. With a budget, what was
 spent says it, so learning rate, δ and settling follow the budget.
 
-The unit of a budget is a sample with a forward and a backward pass, as plain softmax trains it. A forward
+The unit of a budget is a sample with a forward and a backward pass, as plain softmax trains it. Where lengths
+are known, a sample costs in proportion to its length: those that rest are often the short ones. A forward
 pass alone costs ``forward_share`` of that, a backward pass the rest. The share is measured when a run begins,
 rounded, and kept with the state of the run, so a resumed run ends bit-equal. Give it to repeat a run exactly.
 """
@@ -39,6 +40,7 @@ class Budget:
         epochs: The budget: the cost of that many epochs in which every sample has both passes.
         n_samples: Size of the data set.
         forward_share: The cost of a forward pass, as a share of both passes; None until it is measured.
+        lengths: Of the samples; None: they all cost the same.
 
     Example:
         >>> budget = Budget(2.0, n_samples=10, forward_share=0.4)
@@ -48,18 +50,29 @@ class Budget:
         (1.4, False)
     """
 
-    def __init__(self, epochs: float, n_samples: int, forward_share: float | None = None) -> None:
+    def __init__(
+        self,
+        epochs: float,
+        n_samples: int,
+        forward_share: float | None = None,
+        lengths: Tensor | None = None,
+    ) -> None:
         self.epochs = check_positive("budget", epochs, note="in epochs of plain softmax")
         self.n_samples = n_samples
         if forward_share is not None:
             check_range("forward_share", forward_share, 0, 1, note="of the cost of both passes")
         self.forward_share = forward_share
+        self.costs = None if lengths is None else lengths / lengths.float().mean().clamp(min=1e-9)
         self.spent = 0.0  # in samples with both passes
         self._idle = 0  # epochs in a row without a pass
         self._spent_before = 0.0  # at the end of the epoch before
 
+    def sample_cost(self, indices: Tensor) -> float:
+        """The mean cost of these samples; that of all samples is 1."""
+        return 1.0 if self.costs is None else float(self.costs[indices.cpu()].mean())
+
     def add(self, n_forward: float, n_backward: float) -> None:
-        """Add passes, counted in samples over all processes."""
+        """Add passes, counted in samples of mean cost over all processes."""
         assert self.forward_share is not None, "measure it first"
         self.spent += self.forward_share * n_forward + (1 - self.forward_share) * n_backward
 
@@ -173,7 +186,8 @@ class Progress:
         self.loader = loader
         self.epochs = epochs
         n_samples = loader.scorecard.n_samples
-        self.budget = None if budget is None else Budget(budget, n_samples, forward_share)
+        lengths = loader.sampler.lengths
+        self.budget = None if budget is None else Budget(budget, n_samples, forward_share, lengths)
         length = epochs if budget is None else budget
         self.total_steps = max(1, round(length * self.n_planned))
         self.settle_from: int | None = None  # the first step that settles

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LinearLR
 
 import sparring
-from sparring import ASSoftmaxLoss, Scorecard, WarmupDelta
+from sparring import ASSoftmaxLoss, Scorecard, SoftmaxLoss, WarmupDelta, WeightedScorecard
 from tests.training.toy import N, digits_like, net
 
 EPOCHS = 8
@@ -117,3 +117,20 @@ def test_errors() -> None:
     data.update(rows)
     with pytest.raises(RuntimeError, match="once for each batch"):
         data.update(rows)
+
+
+def test_samples_of_plain_softmax_rest_with_weights() -> None:
+    data = sparring.resting(digits_like(), 16, scorecard=WeightedScorecard(N))
+    model = net(dropout=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    loss = SoftmaxLoss()
+    for _ in range(8):
+        for x, y in data:
+            data.update(loss.rows(model(x), y, extras=("margin",))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert data.n_samples < 0.8 * 8 * N
+    assert int(data.scorecard.rested.max()) > 0
+    x, y = next(iter(data))
+    with pytest.raises(ValueError, match='extras=\\("margin",\\)'):
+        data.update(loss.rows(model(x), y))

@@ -116,6 +116,7 @@ class Run:
         self.eval_loss = config.make_loss(n_steps, schedule=False).to(self.accelerator.device)
         self.dev = self._evaluator(dev)
         rests: dict[str, Any] = {"rest": config.rest, "check": config.check, "max_rest": config.max_rest}
+        rests["seed"] = config.seed
         parts = resolve_speed(net, len(features), loss=objective, speed=config.speed, **rests)
         return Loop(
             net,

@@ -13,6 +13,7 @@ from sparring.losses.delta import DeltaSchedule
 from sparring.losses.rows import RowLosses
 from sparring.training.resting.sampler import Indexed, RestingLoader
 from sparring.training.resting.scorecard import DEFAULT_REST, Scorecard
+from sparring.training.resting.weighted import WeightedScorecard
 
 REFUSED = ("batch_sampler", "drop_last", "sampler")
 
@@ -45,7 +46,9 @@ def resting(
         max_rest: Most epochs of rest in a row; 0 is no rest.
         awake_from: The epoch, counted from 0, from which every sample trains. The last quarter is a good
             choice. None: no such epoch.
-        scorecard: Another rule of rest, instead of ``max_rest``; without ``check``.
+        scorecard: Another rule of rest, instead of ``max_rest``; without ``check``. With a
+            `WeightedScorecard` samples of any loss rest, also of plain softmax; ``update`` needs margins
+            then: ``loss.rows(logits, target, extras=("margin",))``.
         collate_fn: Makes a batch of a list of samples.
         lengths: Lengths of the samples. Samples of similar length are batched together.
         shuffle, seed: Of the samples and the batches.
@@ -143,17 +146,32 @@ class RestingData:
 
         Raises:
             RuntimeError: No batch is waiting.
-            ValueError: The number of rows is no multiple of the number of samples.
+            ValueError: The number of rows is no multiple of the number of samples, or margins are missing.
         """
         indices, self._indices = self._indices, None
         if indices is None:
             raise RuntimeError("update needs a batch: call it once for each batch of `for batch in data`")
         won = ForwardResult(rows.value, rows.value, rows, len(indices)).won_samples()
-        margin = torch.where(won, 1.0, torch.nan)  # a win is a win: the loss has decided with its δ
+        margin = self._margin(rows, won)
+        rows = self.scorecard.weigh(indices, rows)
         self.scorecard.update(indices, won, margin)
         counts = torch.stack([rows.valid.sum(), rows.won.sum()]).tolist()
         self._counts = [total + new for total, new in zip(self._counts, counts, strict=True)]
         return rows.mean()
+
+    def _margin(self, rows: RowLosses, won: Tensor) -> Tensor:
+        """(samples,) margins: the smallest of the rows of a sample."""
+        if not isinstance(self.scorecard, WeightedScorecard):
+            return torch.where(won, 1.0, torch.nan)  # a win is a win: the loss has decided with its δ
+        if "margin" not in (rows.extras or {}):
+            raise ValueError(
+                "a WeightedScorecard needs margins:"
+                ' data.update(loss.rows(logits, target, extras=("margin",)))'
+            )
+        assert rows.extras is not None
+        row_margins = rows.extras["margin"].detach().masked_fill(~rows.valid, torch.inf)
+        smallest = row_margins.view(len(won), -1).amin(1)
+        return smallest.masked_fill(smallest.isinf(), torch.nan)
 
     @property
     def n_steps(self) -> int:
