@@ -15,7 +15,14 @@ from torch import nn
 from torch.utils.data import IterableDataset
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainerCallback
 
-from sparring import AdaptiveAccumulation, ASSoftmaxLoss, LinearDelta, Scorecard, SoftmaxLoss
+from sparring import (
+    AdaptiveAccumulation,
+    ASSoftmaxLoss,
+    LinearDelta,
+    Scorecard,
+    SoftmaxLoss,
+    WeightedScorecard,
+)
 from sparring.integrations.hf import SparringArguments, SparringMixin, SparringTrainer, loss_func
 from tests.integrations.tiny import N_CLASSES, Sentences, arguments, bert, tagger, weights
 from tests.processes import run_ranks
@@ -150,6 +157,16 @@ def test_fast_settles_with_every_sample_awake(tmp_path: Path) -> None:
     assert trainer.engine.record.notes[0].startswith("speed fast: as-softmax, δ 0.1")
     by_name = SparringTrainer(bert(), args, train_dataset=Sentences(), speed="fast")
     assert by_name.objective.delta == 0.6
+
+
+def test_fast_with_softmax_rests_and_weighs(tmp_path: Path) -> None:
+    args = arguments(tmp_path, num_train_epochs=8, seed=7)
+    trainer = trained(tmp_path, args=args, loss="softmax", speed="fast")
+    card, totals = trainer.engine.scorecard, trainer.engine.record.totals
+    assert isinstance(card, WeightedScorecard)
+    assert card.seed == 7
+    assert totals["n_forward"] == totals["n_backward"] < 8 * len(Sentences())
+    assert trainer.state.epoch == 8
 
 
 # ------------------------------------------------------------ steps, schedule, cadence, logs

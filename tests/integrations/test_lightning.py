@@ -20,6 +20,7 @@ from sparring import (
     LinearDelta,
     SoftmaxLoss,
     WarmupConcede,
+    WeightedScorecard,
 )
 from sparring.integrations.lightning import SparringCallback, SparringModule
 from tests.integrations.tiny import weights
@@ -128,6 +129,14 @@ def test_fast_settles_with_every_sample_awake(tmp_path: Path) -> None:
     assert 2 * N <= backward < forward < 8 * N
     with pytest.raises(ValueError, match="settle=0"):
         fit(Ours(rests=True, speed="fast"), tmp_path, epochs=-1, max_time={"seconds": 1})
+
+
+def test_fast_with_softmax_rests_and_weighs(tmp_path: Path) -> None:
+    module = Ours(rests=True, loss="softmax", speed="fast")
+    fit(module, tmp_path, epochs=8)
+    assert isinstance(module.engine.scorecard, WeightedScorecard)
+    totals = module.engine.record.totals
+    assert totals["n_forward"] == totals["n_backward"] < 8 * N
 
 
 def test_a_window_is_the_mean_of_its_rows(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 - ``off``: every sample has a forward and a backward pass in every epoch.
 - ``skip``: no backward pass for won samples. Exact: the weights are those of ``off``, to rounding.
-- ``fast``: like ``skip``; in addition, won samples rest for up to two epochs, and training settles: at its
-  end, plain softmax trains every sample. It watches itself: no sample rests until that saves time, and rests
-  become shorter where samples come back lost. A loss that is given by name has δ = 0.6.
+- ``fast``: samples rest, that is, some epochs leave them out; not with BatchNorm, and not before it saves
+  time. With plain softmax, and other losses without a δ, a sample with a large margin rests up to four
+  epochs, and counts for them when it comes back (`WeightedScorecard`). With AS-Softmax, won samples rest up
+  to two epochs, rests become shorter where samples come back lost, and training settles: at its end, plain
+  softmax trains every sample. A loss that is given by name has δ = 0.6.
 
-``docs/results/speed`` has measurements of ``skip`` and of an earlier form of ``fast``.
+``docs/results/frontier`` has measurements of ``fast``, ``docs/results/speed`` of ``skip``.
 """
 
 from __future__ import annotations
