@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from sparring import ASSoftmaxLoss, SoftmaxLoss
-from sparring.training import Scorecard
+from sparring.training import Scorecard, WeightedScorecard
 from sparring.training.loop import Loop
 
 TASKS = ("clinc_oos", "cifar100", "sst5")
@@ -38,6 +38,10 @@ BATCH, HIDDEN, FORWARD_SHARE = 64, 256, 0.4
 PRESET: dict[str, Any] = {"delta": 0.6, "card": {"max_rest": 2, "narrow": 2}, "settle": 0.25}  # any win rests
 RULES: dict[str, dict[str, Any]] = {
     "softmax": {},
+    "weighted, margin from 0.6": {"weighted": {}},
+    "weighted, margin from 0": {"weighted": {"margin_from": 0.0}},
+    "weighted, margin from 0.8": {"weighted": {"margin_from": 0.8}},
+    "weighted, rest up to 2": {"weighted": {"max_rest": 2}},
     "δ 0.6, rest 2, settle 0.25": PRESET,
     "δ 0.3": {**PRESET, "delta": 0.3},
     "δ 0.9": {**PRESET, "delta": 0.9},
@@ -86,6 +90,8 @@ class Features:
         delta = rule.get("delta")
         loss = SoftmaxLoss(concede=concede) if delta is None else ASSoftmaxLoss(delta, concede=concede)
         card = RIVALS[rule["rival"]](len(x), seed) if "rival" in rule else None
+        if "weighted" in rule:
+            card = WeightedScorecard(len(x), seed=seed, **rule["weighted"])
         if rule.get("card"):
             card = Scorecard(len(x), **rule["card"])
         loop = Loop(
@@ -124,8 +130,8 @@ class Features:
         }
 
 
-def run(task: str, out: Path) -> None:
-    """All rules on a task, seed by seed."""
+def run(task: str, out: Path, rules: list[str]) -> None:
+    """Rules on a task, seed by seed."""
     folder = out / task
     features = Features(task, out)
     for budget in BUDGETS:
@@ -139,9 +145,9 @@ def run(task: str, out: Path) -> None:
                 for lr in LRS
             }
             lr = max(scores, key=scores.__getitem__)
-            for name, rule in RULES.items():
+            for name in rules:
                 path = folder / f"run_{name}_{budget:g}_{seed}.json"
-                once(path, lambda f=rule, r=lr, b=budget, s=seed: features.run(f, r, b, s))
+                once(path, lambda f=RULES[name], r=lr, b=budget, s=seed: features.run(f, r, b, s))
 
 
 def main(argv: list[str]) -> None:
@@ -151,12 +157,13 @@ def main(argv: list[str]) -> None:
     parser.add_argument("what", choices=("run", "show"))
     parser.add_argument("--out", type=Path, default=Path("runs/rest_rules"))
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
+    parser.add_argument("--rules", nargs="*", default=list(RULES), choices=list(RULES), metavar="RULE")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     for task in options.tasks:
         (options.out / task).mkdir(parents=True, exist_ok=True)
         if options.what == "run":
-            run(task, options.out)
+            run(task, options.out, options.rules)
             continue
         about = {**provenance(__file__, argv, 1), "seed": list(range(N_SEEDS)), "rules": RULES}
         results = ROOT / "docs" / "results" / "frontier" / "rest_rules"
