@@ -117,7 +117,7 @@ def test_the_benchmark_ends_with_table_json_and_chart(
     common = ["--tasks", "digits", "--budgets", "1", "2", "--out", str(tmp_path / "runs")]
     frontier.main(["tune", *common])
     frontier.main(["run", *common])
-    monkeypatch.setattr(frontier, "FORMS", {"rest 1": {"rest": 1}})
+    monkeypatch.setattr(frontier, "FORMS", {"rest 4": {"rest": 4}})
     monkeypatch.setattr(frontier, "CHOOSING_SEEDS", (100,))
     frontier.main(["choose", *common, "--budgets", "2"])
     frontier.main(["show", *common, "--results", str(tmp_path / "results")])
@@ -125,7 +125,7 @@ def test_the_benchmark_ends_with_table_json_and_chart(
     assert 0.05 <= report["forward_share"] <= 1
     assert report["commit"]
     assert len(report["table"]["rows"]) == 7
-    assert "rest 1" in (tmp_path / "results" / "digits.md").read_text()
+    assert "rest 4" in (tmp_path / "results" / "digits.md").read_text()
     assert (tmp_path / "results" / "digits.svg").read_text().startswith("<svg")
     runs = {path.stem: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("run_*.json")}
     assert len(runs) == (3 * 2 + 1) * 2
