@@ -232,7 +232,7 @@ def test_a_flipped_bit_in_the_files_of_a_model_is_noticed(name: str, digits: Pat
         content = bytearray(whole)
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
         path.write_bytes(content)
-        with pytest.raises(UserError, match=r"cannot be read .*--fresh runs it again"):
+        with pytest.raises(UserError, match=r"cannot be read .*fresh=True runs it again"):
             Predictor(run)
     path.write_bytes(whole)
     (run.model / "more.json").write_text("{}")
@@ -267,10 +267,10 @@ def test_a_broken_line_is_named_and_a_torn_last_one_dropped(tmp_path: Path) -> N
         ("9" * 5000, "Exceeds the limit"),
     ):
         path.write_text(good + line + "\n" + good)
-        with pytest.raises(UserError, match=r"steps.jsonl:2: .*remove this line, or --fresh") as error:
+        with pytest.raises(UserError, match=r"steps.jsonl:2: .*remove this line, or fresh=True") as error:
             RunFolder(tmp_path).lines("steps")
         assert problem in str(error.value)
-        with pytest.raises(UserError, match=r"steps.jsonl:2: .*; --fresh starts it again"):
+        with pytest.raises(UserError, match=r"steps.jsonl:2: .*; fresh=True starts it again"):
             Journal(path).add({**row, "step": 2})
 
 
@@ -314,7 +314,7 @@ def test_what_is_deleted_in_mid_run_is_an_error(deleted: str, at: int, tmp_path:
     assert not made.folder.done
     assert not list(tmp_path.rglob("*.part"))
     if deleted == "steps.jsonl" and at > 2:  # a checkpoint would go on, but the lines before it are lost
-        with pytest.raises(UserError, match=r"steps.jsonl: .*--fresh starts it again"):
+        with pytest.raises(UserError, match=r"steps.jsonl: .*fresh=True starts it again"):
             run(made)
         remove([made.folder], cpu=True)
     assert run(made)["epochs"] == 2

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import sparring
+from sparring.cli import main
 from sparring.lab.errors import DataError, UserError
 from sparring.lab.readers.memory import write_data
 from sparring.lab.runs.config import Config
@@ -120,7 +121,7 @@ def test_other_data_is_refused(data: Any, message: str, tmp_path: Path) -> None:
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no setting named epoch; known: task, loss"):
         sparring.lab.run(ROWS, epoch=3)
-    with pytest.raises(UserError, match="compare takes --losses"):
+    with pytest.raises(UserError, match=r'compare takes losses, several names, not loss="softmax"'):
         sparring.lab.compare(ROWS, ["softmax"], loss="softmax", out=str(tmp_path))
 
 
@@ -134,3 +135,41 @@ def test_what_a_preset_changes_is_said_at_the_start(
     assert lines[0].startswith("as-softmax delta=0.6: speed fast: as-softmax, δ 0.6")
     assert lines[0].endswith("(δ 0.6 instead of 0.3)")
     assert any("speed fast" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "argument", "flag"),
+    [
+        ({"n_train": 0}, "n_train must be at least 1, got 0", "--n-train must be at least 1, got 0"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0", "--seeds must be at least 1, got 0"),
+        (
+            {"label_column": "stars"},
+            'no column "stars" (label_column);',
+            'no column "stars" (--label-column);',
+        ),
+        (
+            {"device": "mps"},
+            'leave device out, or use device="cpu"',
+            "leave --device out, or use --device cpu",
+        ),
+        ({}, 'is empty; missing="drop" leaves', "is empty; --missing drop leaves"),
+    ],
+)
+def test_errors_name_arguments_in_python_and_flags_on_the_command_line(
+    settings: dict[str, Any],
+    argument: str,
+    flag: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    rows = ROWS if settings else [*ROWS, {**ROWS[0], "sentiment": None}]
+    with pytest.raises(UserError) as raised:
+        sparring.lab.run(rows, out=str(tmp_path), progress=False, **settings)
+    assert argument in str(raised.value)
+    assert "--" not in str(raised.value)
+    file = write_data(rows, tmp_path, "reviews")
+    words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert main(["run", str(file), "--out", str(tmp_path), *words]) == 1
+    assert flag in capsys.readouterr().err

@@ -162,7 +162,7 @@ def test_changed_data_and_damaged_histories_are_refused(trained: Trained, tmp_pa
     finally:
         trained.table.write_text(text, encoding="utf-8")
     (folder.path / "history.npz").write_bytes(b"PK not a zip file")
-    with pytest.raises(UserError, match=r"cannot be read as a history.*--fresh"):
+    with pytest.raises(UserError, match=r"cannot be read as a history.*fresh=True"):
         open_suspects(folder)
     with zipfile.ZipFile(folder.path / "history.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("margin.npy", bytes(100 * 2**20))  # a hundred kilobytes unpack to this

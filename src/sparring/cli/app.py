@@ -15,7 +15,7 @@ from typing import Any
 from sparring import __version__
 from sparring.cli.terminal import check_arguments, fail, make_streams_safe
 from sparring.files import CheckpointWarning
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, name_flags
 
 COMMANDS = {  # each is a module of this package, or in `ELSEWHERE`
     "losses": "list the losses and their settings",
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_arguments(words)
         options = build_parser(words).parse_args(words)
-        with _short_warnings():
+        with _short_warnings(), name_flags():
             return int(options.command(options) or 0)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it stopped", file=sys.stderr)

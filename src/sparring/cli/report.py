@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sparring.cli.terminal import print_json
 from sparring.lab.report.build import build_report
+from sparring.lab.table import plural
 
 EXAMPLES = """  sparring report runs/languages
   sparring report runs/sst5 runs/clinc_oos -o results.html --title "Two tasks, three seeds" --json"""
@@ -21,4 +22,4 @@ def main(options: argparse.Namespace) -> None:
     if options.json:
         print_json(facts)
     else:
-        print(f"{facts['report']}: {facts['n_runs']} run(s), {facts['bytes'] / 1e6:.1f} MB")
+        print(f"{facts['report']}: {plural(facts['n_runs'], 'run')}, {facts['bytes'] / 1e6:.1f} MB")

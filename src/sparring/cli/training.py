@@ -89,6 +89,8 @@ def print_comparison(options: argparse.Namespace, result: Comparison) -> int:
     first.print(terminal)
     if result.verdict:
         terminal.print(f"\n{result.verdict}\n", style="bold", markup=False)
+    elif others:
+        terminal.print()
     for table in others:
         table.print(terminal)
     for note in result.notes:

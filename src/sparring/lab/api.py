@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparring.lab.errors import RunsDivergedError, UserError
+from sparring.lab.errors import RunsDivergedError, UserError, option
 from sparring.lab.readers.memory import write_data
 from sparring.lab.results import Comparison, Failures, Tuning
 from sparring.lab.runs.compare import contestants, plans_for, rows_of
@@ -64,7 +64,7 @@ def compare(
     """
     base = _config(data, name, config, settings)
     if "loss" in settings or (base.loss is not None and losses is None):
-        raise UserError(f"compare takes --losses, names separated by commas, not --loss {base.loss}")
+        raise UserError(f"compare takes {option('losses')}, several names, not {option('loss', base.loss)}")
     task, opened = open_task(base)
     defaults = [task.kind.loss_name(family) for family in ("softmax", "as-softmax")]
     names = defaults if losses is None else list(losses)
@@ -195,7 +195,7 @@ def _run(
 ) -> tuple[list[Summary | None], Failures]:
     """Run what is not done. Return the summaries (None for a run that diverged) and the errors."""
     if jobs < 1:
-        raise UserError(f"jobs must be at least 1, got {jobs}")
+        raise UserError(f"{option('jobs')} must be at least 1, got {jobs}")
     if fresh:
         remove([plan.folder for plan in plans], cpu=plans[0].config.device == "cpu")
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sparring.files import write_text
 from sparring.lab.datasets import known
-from sparring.lab.errors import EmptyCellError, UserError
+from sparring.lab.errors import EmptyCellError, UserError, option
 from sparring.lab.readers.columns import map_columns
 from sparring.lab.readers.files import RawTable, Row, form_of
 from sparring.lab.readers.user_data import train_table
@@ -47,13 +47,15 @@ def open_suspects(run: RunFolder, *, score: str = DEFAULT_SCORE, top: int | None
     path = run.path / "history.npz"
     if not path.exists():
         kind = run.read("data")["kind"]
-        raise UserError(f"{run.path}: the run has no history.npz; run it again (kind {kind}; --fresh)")
+        raise UserError(
+            f"{run.path}: the run has no history.npz; run it again (kind {kind}; {option('fresh', True)})"
+        )
     with suppress(zipfile.BadZipFile):  # `load` says what is wrong with it
         archive_names(path)
     try:
         history = MarginHistory.load(path)
     except ValueError as error:
-        raise UserError(f"{error}; --fresh runs it again") from None
+        raise UserError(f"{error}; {option('fresh', True)} runs it again") from None
     config = Config.read(run.path / "config.toml", {})
     _, data = open_task(config)
     if data.fingerprint != run.read("data")["fingerprint"]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sparring.files import sweep
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 
 try:
     import fcntl
@@ -55,7 +55,7 @@ def _take(path: Path) -> IO[Any]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            advice = "wait for it, or use another --out"
+            advice = f"wait for it, or use another {option('out')}"
             raise UserError(f"{path}: another process is at work on this run; {advice}") from None
         except BaseException:
             file.close()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 
 PACKAGES = "sparring torch entmax accelerate transformers tokenizers scikit-learn seqeval pycountry numpy"
 BUSY = 50.0  # percent: a core that other programs use more than this is not free
@@ -52,9 +52,13 @@ def _processor() -> str:
 def check_device(device: str | None) -> None:
     """Raise UserError for a device that torch does not have. None stands for a GPU if there is one."""
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError("device cuda: torch finds no CUDA GPU here; leave --device out, or use --device cpu")
+        raise UserError(f"device cuda: torch finds no CUDA GPU here; {_other_device()}")
     if device == "mps" and not torch.backends.mps.is_available():
-        raise UserError("device mps: torch finds no Apple GPU here; leave --device out, or use --device cpu")
+        raise UserError(f"device mps: torch finds no Apple GPU here; {_other_device()}")
+
+
+def _other_device() -> str:
+    return f"leave {option('device')} out, or use {option('device', 'cpu')}"
 
 
 @cache

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 LONGEST_WORD = 40  # characters of a word that is not broken: a longer one may be an address
+MARKDOWN_WIDTH = 110  # columns of notes and paragraphs in a page
 PIPE_WIDTH = 200  # columns assumed where the output is not a terminal, so that no line wraps
 
 
@@ -139,7 +140,7 @@ class Table:
         lines = [[text.replace("|", "\\|") for text in row] for row in (self.columns, *self.texts())]
         lines.insert(1, rule)
         title = f"**{self.title}**\n\n" if self.title else ""
-        notes = "\n" + "".join(f"- {note}\n" for note in self.notes) if self.notes else ""
+        notes = "\n" + "".join(wrapped(f"- {note}", "  ") + "\n" for note in self.notes) if self.notes else ""
         return title + "".join(f"| {' | '.join(line)} |\n" for line in lines) + notes
 
     def html(self) -> str:
@@ -181,6 +182,18 @@ class Table:
         """Title, columns, rows of values, and notes."""
         rows = [[_cell(cell).value for cell in row] for row in self.rows]
         return {"title": self.title, "columns": list(self.columns), "rows": rows, "notes": list(self.notes)}
+
+
+def plural(n: int, noun: str) -> str:
+    """A count and its noun: ``1 run``, ``3 runs``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """A paragraph or item of a list for a Markdown page. Words are not broken."""
+    return textwrap.fill(
+        text, MARKDOWN_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _cell(cell: str | Cell) -> Cell:

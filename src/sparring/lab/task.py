@@ -19,6 +19,7 @@ from torch import Tensor
 
 from sparring.lab.errors import DataError as DataError  # loaders import everything from here
 from sparring.lab.errors import UserError as UserError
+from sparring.lab.errors import option
 from sparring.lab.kinds import Kind
 from sparring.lab.kinds.encoder import Encoder
 from sparring.lab.kinds.encoder import Sample as Sample
@@ -83,7 +84,7 @@ class Where:
     def default(cls, data_dir: str | Path | None = None) -> Where:
         """The given folder, or ``$SPARRING_DATA``; no hub if ``HF_HUB_OFFLINE`` is set."""
         folder = data_dir or os.environ.get("SPARRING_DATA")
-        check_text(str(folder or ""), "the folder of data sets (--data-dir or SPARRING_DATA)")
+        check_text(str(folder or ""), f"the folder of data sets ({option('data_dir')} or SPARRING_DATA)")
         offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
         return cls(Path(folder).expanduser() if folder else None, hub=not offline)
 

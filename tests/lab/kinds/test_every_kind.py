@@ -58,7 +58,7 @@ def test_a_kind_trains_and_predicts(kind: str, tmp_path: Path, monkeypatch: pyte
     predictor = Predictor(planned.folder)
     if kind == "pair":
         assert predictor(["ink"], ["ink"])[0]["predicted"] in ("same", "other")
-        with pytest.raises(UserError, match="give the second text with --pair"):
+        with pytest.raises(UserError, match="give the second text with texts_b"):
             predictor(["ink"])
         return
     text, expected = INPUTS[kind]

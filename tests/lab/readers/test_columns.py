@@ -52,16 +52,16 @@ PAIRS = [(text, text, label) for text, label in REVIEWS]
 @pytest.mark.parametrize(
     ("header", "rows", "what", "flags"),
     [
-        ("title,body,label", PAIRS, "the text", "--text-column"),
-        ("text,topic,genre", PAIRS, "the label", "--label-column"),
-        ("a,b,c", PAIRS, "the text and the label", "--text-column and --label-column"),
+        ("title,body,label", PAIRS, "the text", "text_column"),
+        ("text,topic,genre", PAIRS, "the label", "label_column"),
+        ("a,b,c", PAIRS, "the text and the label", "text_column and label_column"),
         (
             "foo,bar",
             [(i, i) for i in "aabbccddee"],
             "the text and the label",
-            "--text-column and --label-column",
+            "text_column and label_column",
         ),
-        ("text", ["a", "b"], "the label", "--label-column"),
+        ("text", ["a", "b"], "the label", "label_column"),
     ],
 )
 def test_no_guess_between_equals(tmp_path: Path, header: str, rows: list[Any], what: str, flags: str) -> None:
@@ -73,8 +73,8 @@ def test_no_guess_between_equals(tmp_path: Path, header: str, rows: list[Any], w
 def test_named_columns(tmp_path: Path) -> None:
     path = table(tmp_path / "my.csv", "title,body,label", PAIRS)
     assert everything(load(path, text="body"))[0].keys() == {"text", "label"}
-    refused(path, ': no column "d" (--label-column); the columns are "title", "body", "label"', label="d")
-    message = "--text-column and --label-column must name different columns, got body, body"
+    refused(path, ': no column "d" (label_column); the columns are "title", "body", "label"', label="d")
+    message = "text_column and label_column must name different columns, got body, body"
     refused(path, message, text="body", label="Body")
 
 
@@ -133,11 +133,11 @@ def test_pair_by_hand(tmp_path: Path) -> None:
             sample["text"] != sample["text_b"] == "why" for sample in everything(load(path, **columns))
         )
     refused(
-        path, "--text-b-column goes with --kind pair, got multi-class", text_b="question", kind="multi-class"
+        path, 'text_b_column goes with kind="pair", got multi-class', text_b="question", kind="multi-class"
     )
     refused(
         path,
-        '--kind must be one of multi-class, pair, token, spelling, multi-label, generation, got "pairs"',
+        'kind must be one of multi-class, pair, token, spelling, multi-label, generation, got "pairs"',
         kind="pairs",
     )
 
@@ -272,7 +272,7 @@ def test_one_label_stays_one(tmp_path: Path) -> None:
     ]
     refused(
         path,
-        "--label-separator goes with --kind multi-label or token, got multi-class",
+        'label_separator goes with kind="multi-label" or token, got multi-class',
         separator="|",
         kind="multi-class",
     )

@@ -83,7 +83,7 @@ def test_missing_data_says_where_it_was_looked_for_and_what_to_do(tmp_path: Path
     )
     with pytest.raises(
         DataError,
-        match=r"^rcv1: no data found \(looked in: no folder was given\); use --data-dir or SPARRING_DATA$",
+        match=r"^rcv1: no data found \(looked in: no folder was given\); use data_dir or SPARRING_DATA$",
     ):
         get_task("rcv1").load(Where())
 

@@ -133,7 +133,7 @@ def test_numbers_become_strings(tmp_path: Path) -> None:
         ),
         ([f"v{i % 6}" for i in range(11)], "has 6 different values in 11 rows"),
         ([i % 5 / 2 for i in range(20)], "holds numbers to be predicted (0.5, 1.5); classification needs"),
-        (["x"] * 10, "must hold at least 2 different values, got x; use --label-column"),
+        (["x"] * 10, "must hold at least 2 different values, got x; use label_column"),
     ],
 )
 def test_labels_must_recur(tmp_path: Path, labels: list[Any], message: str) -> None:
@@ -325,7 +325,7 @@ ROW, EMPTY = {"text": "a", "label": "x"}, {"text": " ", "label": "x"}
         (
             "owner/name",
             {"train": Rows([ROW, EMPTY], {})},
-            r'^owner/name \(train\), row 2: column "text" is empty; --missing drop leaves such rows out$',
+            r'^owner/name \(train\), row 2: column "text" is empty; missing="drop" leaves such rows out$',
         ),
         ("hf:owner/name", {"test": Rows([ROW], {})}, "^hf:owner/name: there is no train set, only test$"),
         ("hf:name", {}, "^name: no split of this data set is named train, validation or test$"),

@@ -109,7 +109,7 @@ def test_the_command_writes_the_page_and_says_so(
 ) -> None:
     path = tmp_path / "mine.html"
     assert main(["report", str(digits), "-o", str(path)]) == 0
-    assert re.fullmatch(rf"{path}: 9 run\(s\), 1\.\d MB\n", capsys.readouterr().out)
+    assert re.fullmatch(rf"{path}: 9 runs, 1\.\d MB\n", capsys.readouterr().out)
     assert main(["report", str(digits), "-o", str(path), "--json", "--title", "T"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["report"], printed["title"], printed["bytes"]) == (str(path), "T", path.stat().st_size)

@@ -14,6 +14,7 @@ from sparring.lab.report import samples
 from sparring.lab.report.build import collect
 from sparring.lab.report.gather import Contestant, Section
 from sparring.lab.report.samples import Predictions, TestedRun
+from sparring.lab.runs.records import RunFolder, write_lines
 from tests.lab.conftest import section
 
 # ------------------------------------------------------------ tests of the difference
@@ -210,3 +211,22 @@ def test_other_test_samples_are_not_compared(digits: Path, tmp_path: Path) -> No
         path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
     found = collect(section(tmp_path / "runs"))
     assert [row["p_samples"] is None for row in found["significance"]] == [True, False]
+
+
+def test_a_run_without_suspects_counts(tmp_path: Path) -> None:
+    """A label that one of two runs suspects does not look wrong in all runs."""
+    line = {
+        "index": 3,
+        "sample": "x",
+        "given": "a",
+        "proposed": "b",
+        "score": 2.0,
+        "lead": 0.1,
+        "conceded": 0.0,
+    }
+    runs = {seed: RunFolder(tmp_path / str(seed)) for seed in range(3)}
+    for seed, lines in enumerate(([line], [])):  # the third run recorded no history
+        runs[seed].path.mkdir()
+        write_lines(runs[seed].path / "suspects.jsonl", lines)
+    (suspect,) = samples.suspects(Section("t", {}, "accuracy", [Contestant("softmax", runs, {})]))
+    assert (suspect["runs"], suspect["n_runs"]) == (1, 2)

@@ -49,7 +49,7 @@ def test_the_papers_tasks() -> None:
     ]
     assert set(named) <= {task.name for task in list_tasks()}
     for name in named:
-        with pytest.raises(DataError, match="--data-dir or SPARRING_DATA"):
+        with pytest.raises(DataError, match="use data_dir or SPARRING_DATA"):
             get_task(name).load(Where(None, hub=False))
 
 

@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_damaged_run_is_named(name: str, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "run")
     (tmp_path / "run" / name).write_text("{")
-    with pytest.raises(UserError, match=r"cannot be read.*--fresh runs it again"):
+    with pytest.raises(UserError, match=r"cannot be read.*fresh=True runs it again"):
         Predictor(find_run(tmp_path))
 
 

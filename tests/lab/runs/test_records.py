@@ -37,7 +37,7 @@ def test_a_resumed_journal_has_as_many_lines_as_its_run_counts(tmp_path: Path) -
         Journal(path).add(line(step), n)
     Journal(path).add(line(2), 2)  # from the checkpoint after the first of the two
     assert [row["step"] for row in records.read_lines(path)] == [1, 2, 2]
-    with pytest.raises(UserError, match=r"expected 4 lines, got 3; .*--fresh"):
+    with pytest.raises(UserError, match=r"expected 4 lines, got 3; .*fresh=True"):
         Journal(path).add(line(4), 4)
     journal = Journal(path)
     journal.add(line(3), 3)

@@ -269,10 +269,10 @@ def test_a_checkpoint_of_another_run_is_named(tmp_path: Path) -> None:
     state = checkpoint.read(made.folder.path / "checkpoint.pt")
     identity = state["identity"]
     for changes, message in (
-        ({"processes": 2}, r"processes 2 \(now 1\); --fresh begins anew$"),
+        ({"processes": 2}, r"processes 2 \(now 1\); fresh=True begins anew$"),
         (
             {"max_grad_norm": 9.0},
-            r"max_grad_norm 9.0 \(now 1.0\); --fresh begins anew, --resume-anyway goes on",
+            r"max_grad_norm 9.0 \(now 1.0\); fresh=True begins anew, resume_anyway=True goes on",
         ),
     ):
         checkpoint.save(made.folder.path, {**state, "identity": {**identity, **changes}})

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.lab.errors import DataError
+from sparring.lab.errors import DataError, option
 from sparring.lab.kinds.base import register_kind
 from sparring.lab.kinds.encoder import Encoder, Features, Labels, Sample, Samples
 from sparring.lab.kinds.media import MediaKind, png
@@ -67,7 +67,7 @@ class ImageKind(MediaKind):
         return {"image": to_tensor(square)}
 
     def file_notes(self, size: int | None) -> list[str]:
-        return [f"images cut to squares and scaled to {size or SIDE} pixels (--image-size)"]
+        return [f"images cut to squares and scaled to {size or SIDE} pixels ({option('image_size')})"]
 
     def read_arrays(self, arrays: Mapping[str, Any], sample_rate: int, path: Path) -> list[Sample]:
         """(N, H, W) or (N, H, W, C) to (C, H, W) each: bytes, or finite numbers as float32."""

@@ -40,9 +40,7 @@ class MediaKind(Kind):
         return {**sample, "file": str(path)}
 
     def show(self, sample: Sample, index: int) -> tuple[str, str]:
-        return str(sample.get("name") or f"test {self.noun.removesuffix('s')} {index + 1}"), str(
-            sample["label"]
-        )
+        return str(sample.get("name") or f"{self.noun.removesuffix('s')} {index + 1}"), str(sample["label"])
 
 
 def png(values: Any) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, names_flags
 from sparring.lab.kinds.base import register_kind, shorten
 from sparring.lab.kinds.encoder import Sample, Samples
 from sparring.lab.kinds.text import TextEncoder, TextKind
@@ -54,7 +54,8 @@ class PairKind(TextKind):
         self, inputs: Sequence[str], seconds: Sequence[str] | None, task: str, processor: Any
     ) -> list[Sample]:
         if seconds is None:
-            raise UserError(f"{task} takes pairs of texts: give the second text with --pair")
+            second = "--pair" if names_flags() else "texts_b"
+            raise UserError(f"{task} takes pairs of texts: give the second text with {second}")
         return [{"text": text, "text_b": second} for text, second in zip(inputs, seconds, strict=True)]
 
     def show(self, sample: Sample, index: int) -> tuple[str, str]:

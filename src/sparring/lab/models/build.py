@@ -20,7 +20,7 @@ from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 from sparring.lab.models import audio, vision  # noqa: F401, registers their classes with transformers
 from sparring.lab.models.offline import look_for_hub
 from sparring.lab.models.pooled import MeanPooledForSequenceClassification
@@ -55,7 +55,7 @@ def load(folder: Path, auto_class: str, load_processor: Callable[[Path, bool], A
         raise
     except Exception as error:  # the libraries raise anything for a damaged file
         raise UserError(
-            f"{folder}: the model cannot be read: {_first_line(error)}; --fresh runs it again"
+            f"{folder}: the model cannot be read: {_first_line(error)}; {option('fresh', True)} runs it again"
         ) from None
 
 
@@ -134,7 +134,7 @@ def _keep_layers(config: Any, layers: int, name: str) -> None:
         allowed = (
             f"between 1 and {name}'s {n_layers}" if n_layers else f"unset: {name} has none to choose from"
         )
-        raise UserError(f"layers must be {allowed}, got {layers}")
+        raise UserError(f"{option('layers')} must be {allowed}, got {layers}")
     for key, value in vars(config).items():
         if isinstance(value, list) and len(value) == n_layers:  # one entry per layer
             setattr(config, key, value[:layers])

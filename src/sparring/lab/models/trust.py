@@ -1,6 +1,6 @@
-"""Code that comes with a model runs only with ``--trust-remote-code``.
+"""Code that comes with a model runs only with ``trust_remote_code``.
 
-transformers asks on standard input if it is not told, so it is always told. Only the command line sets the
+transformers asks on standard input if it is not told, so it is always told. Only the caller sets the
 switch: a file such as the ``config.toml`` of another person's run cannot.
 """
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 
 FIELD = "trust_remote_code"
-FLAG = "--trust-remote-code"
 SETTINGS = ("config.json", "tokenizer_config.json", "preprocessor_config.json")
 AUTO_MAP = b'"auto_map"'  # the setting that names code
 GENERATE = "custom_generate/generate.py"  # older versions of transformers run it from a folder without asking
@@ -19,7 +18,7 @@ GENERATE = "custom_generate/generate.py"  # older versions of transformers run i
 
 @contextmanager
 def refusing(name: str | Path, trust: bool) -> Iterator[None]:
-    """Around the loading of a model: if transformers refuses to run its code, the error names the flag."""
+    """Around the loading of a model: if transformers refuses to run its code, the error names the setting."""
     folder = Path(name)
     if not trust and (folder / GENERATE).exists():
         raise _refusal(name)
@@ -42,5 +41,5 @@ def _names_code(folder: Path) -> bool:
 def _refusal(name: str | Path, reason: str = "") -> UserError:
     return UserError(
         f'model "{name}" brings code of its own, which was not run; '
-        f"if you trust the model, add {FLAG}{reason}"
+        f"if you trust the model, add {option(FIELD, True)}{reason}"
     )

@@ -12,7 +12,7 @@ from sparring.lab.paper.methods import SOFTMAX
 from sparring.lab.paper.studies import STUDIES
 from sparring.lab.paper.study_records import Results, errors_name, read_results
 from sparring.lab.runs.records import write
-from sparring.lab.table import Table
+from sparring.lab.table import Table, wrapped
 
 
 def write_page(records: Path, page: Path) -> None:
@@ -41,11 +41,13 @@ def introduction(records: Path, page: Path) -> str:
     if report.exists():
         address = os.path.relpath(report, page.parent)
         link = f" [The same runs to look at]({address}), one page for a browser."
-    return f"""# The papers, rerun
-
-Made by `sparring paper page --records {records} --save …` from the records beside it. Each table names what
-was run. Where that is smaller than the papers' BERT-base with all the data, compare differences of methods,
-not their level. `sparring paper TABLE --scale full` is the papers' own setting.{link}"""
+    text = (
+        f"Made by `sparring paper page --records {records} --save …` from the records beside it. Each table "
+        "names what was run. Where that is smaller than the papers' BERT-base with all the data, compare the "
+        "differences between methods, not their level. `sparring paper TABLE --scale full` is the setting "
+        f"of the papers.{link}"
+    )
+    return f"# The papers, rerun\n\n{wrapped(text)}\n"
 
 
 def claims_section(studies: Sequence[Results]) -> str:
@@ -56,17 +58,15 @@ def claims_section(studies: Sequence[Results]) -> str:
     n_yes, n_no, n_open = (sum(row.outcome == outcome for row in rows) for outcome in (YES, NO, OPEN))
     counts = sorted({n for results in studies for n in results.n_seeds()})
     seeds = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    return f"""
-## What reproduced
-
-Of {len(rows)} claims held against our runs, {n_yes} reproduced, {n_no} did not, and of {n_open} nothing
-can be said: the difference is not larger than what {seeds} seeds let vary (paired t-test, p > {LEVEL};
-no test with fewer than {LEAST_SEEDS} seeds). \
-A 95 % interval says which
-differences the runs leave possible: what lies outside of it can be ruled out, what lies inside cannot. \
-{_seed_spread(studies)}
-
-{findings_table(rows).markdown()}{over_tasks(studies)}"""
+    text = (
+        f"Of {len(rows)} claims held against our runs, {n_yes} reproduced and {n_no} did not. For {n_open} "
+        f"nothing can be said: the difference is not larger than {seeds} seeds vary by themselves "
+        f"(paired t-test, p > {LEVEL}; no test with fewer than {LEAST_SEEDS} seeds). A 95 % interval says "
+        "which differences the runs leave possible: what lies outside of it can be ruled out, what lies "
+        "inside cannot."
+    )
+    parts = [wrapped(text), _seed_spread(studies), findings_table(rows).markdown()]
+    return "## What reproduced\n\n" + "\n\n".join(part for part in parts if part) + over_tasks(studies)
 
 
 def _quality(studies: Sequence[Results]) -> Results | None:
@@ -116,7 +116,9 @@ def _seed_spread(studies: Sequence[Results]) -> str:
     if not parts:
         return ""
     values = ", ".join(parts)
-    return f"Points that seeds alone move a method by, and the range of all methods in percent: {values}."
+    return wrapped(
+        f"Standard deviation over seeds in points, and the range of all methods in percent: {values}."
+    )
 
 
 def study_section(name: str, results: Results, records: Path, page: Path) -> str:

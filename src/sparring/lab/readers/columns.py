@@ -1,7 +1,7 @@
 """Find out which column of a table holds what, and the kind of its samples.
 
 The user may name columns and kind. The rest is guessed from the names and the values of the columns, and the
-guess is reported. Between equally good columns nothing is guessed: an error asks for a flag.
+guess is reported. Between equally good columns nothing is guessed: an error asks for it.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.lab.errors import EmptyCellError
+from sparring.lab.errors import EmptyCellError, option
 from sparring.lab.kinds import Kind, get_kind, list_kinds
 from sparring.lab.readers.files import RawTable, Row, as_list, check_sample, is_empty, is_written_list, some
 from sparring.lab.task import DataError, Sample, UserError
@@ -31,7 +31,7 @@ LABELS = PLURALS | {
 IDS = frozenset({"id", "idx", "index", "guid", "uid", "uuid", "rowid", "unnamed0"})
 SEPARATORS = ("|", ";", ",")
 BOOLEANS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-FLAGS = {"text": "--text-column", "text_b": "--text-b-column", "label": "--label-column"}
+ROLES = {"text": "text_column", "text_b": "text_b_column", "label": "label_column"}  # and their settings
 
 
 @dataclass(frozen=True)
@@ -106,17 +106,17 @@ def map_columns(table: RawTable, requested: Columns) -> ColumnMapping:
     kinds = {candidate.name: candidate for candidate in list_kinds() if candidate.roles}
     name = requested.kind
     if name is not None and name not in kinds:
-        raise UserError(f'--kind must be one of {", ".join(kinds)}, got "{name}"')
+        raise UserError(f'{option("kind")} must be one of {", ".join(kinds)}, got "{name}"')
     matcher = ColumnMatcher(table)
     roles = matcher.roles
     matcher.assign_requested(requested)
-    guessed = [role for role in FLAGS if role not in roles]
+    guessed = [role for role in ROLES if role not in roles]
     candidates = [kinds[name]] if name else [form for form in kinds.values() if form.recognises(matcher)]
     kind = candidates[0] if candidates else None
     if kind is not None and "text_b" in kind.roles:
         matcher.assign_pair(kind.text_pairs)
     elif "text_b" in roles:
-        raise UserError(f"--text-b-column goes with --kind pair, got {kind}")
+        raise UserError(f"{option('text_b_column')} goes with {option('kind', 'pair')}, got {kind}")
     matcher.assign_by_name(kind or get_kind("multi-class"))
     label_columns = matcher.indicator_columns() if kind is None or kind.multilabel else ()
     if not label_columns:
@@ -132,8 +132,10 @@ def map_columns(table: RawTable, requested: Columns) -> ColumnMapping:
     elif kind.multilabel and not label_columns:
         separator = separator or _find_separator(matcher.values(roles["label"]))
     if requested.separator is not None and not kind.has_separator:
-        raise UserError(f"--label-separator goes with --kind multi-label or token, got {kind}")
-    roles = {role: roles[role] for role in FLAGS if role in roles}
+        raise UserError(
+            f"{option('label_separator')} goes with {option('kind', 'multi-label')} or token, got {kind}"
+        )
+    roles = {role: roles[role] for role in ROLES if role in roles}
     fields = {kind.roles[role]: roles[role] for role in guessed if role in roles}
     notes = [f'{field} from column "{column}"' for field, column in fields.items() if field != column]
     used = {*roles.values(), *label_columns}
@@ -182,7 +184,7 @@ class ColumnMatcher:
 
     def assign_requested(self, requested: Columns) -> None:
         """Assign the columns that the user names. Case matters only if two names differ in nothing else."""
-        for role, flag in FLAGS.items():
+        for role, setting in ROLES.items():
             name = getattr(requested, role)
             if name is None:
                 continue
@@ -191,11 +193,13 @@ class ColumnMatcher:
                 columns = [name]
             if len(columns) != 1:
                 listed = _listed(self.table.columns)
-                raise UserError(f'{self.table.name}: no column "{name}" ({flag}); the columns are {listed}')
+                raise UserError(
+                    f'{self.table.name}: no column "{name}" ({option(setting)}); the columns are {listed}'
+                )
             self.roles[role] = columns[0]
         if len(set(self.roles.values())) < len(self.roles):
-            flags = " and ".join(FLAGS[role] for role in self.roles)
-            raise UserError(f"{flags} must name different columns, got {', '.join(self.roles.values())}")
+            names = " and ".join(option(ROLES[role]) for role in self.roles)
+            raise UserError(f"{names} must name different columns, got {', '.join(self.roles.values())}")
 
     def assign_pair(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Assign the two texts by their names; else the two columns that remain beside the label."""
@@ -269,9 +273,9 @@ class ColumnMatcher:
             raise DataError(f"{self.table.name}: {expected}; it looks like a row: {listed}")
 
     def _ambiguous(self, what: str, *roles: str) -> DataError:
-        flags = " and ".join(FLAGS[role] for role in roles)
+        names = " and ".join(option(ROLES[role]) for role in roles)
         columns = f"the columns are {_listed(self.table.columns)}"
-        return DataError(f"{self.table.name}: cannot tell which column holds {what}; {columns}; use {flags}")
+        return DataError(f"{self.table.name}: cannot tell which column holds {what}; {columns}; use {names}")
 
 
 def normalized(name: str) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sparring.lab.errors import MissingDataError
+from sparring.lab.errors import MissingDataError, option
 from sparring.lab.kinds import Kind
 from sparring.lab.readers.files import read_lines, read_samples
 from sparring.lab.readers.hub import HubSource
@@ -45,7 +45,7 @@ def load_published(
     searched = " or ".join(map(str, paths)) or "no folder was given"
     ending = "npz" if kind.arrays else "jsonl"
     files = f"train.{ending}, dev.{ending} and test.{ending} with {kind} samples"
-    advice = f"put its files there, or {files}" if paths else "use --data-dir or SPARRING_DATA"
+    advice = f"put its files there, or {files}" if paths else f"use {option('data_dir')} or SPARRING_DATA"
     if hub is None or not where.hub:
         advice += "" if hub is None else ", or let it be read from the hub"
         raise MissingDataError(f"{next(iter(folders))}: no data found (looked in: {searched}); {advice}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sparring.lab.errors import EmptyCellError
+from sparring.lab.errors import EmptyCellError, option
 from sparring.lab.kinds import Kind
 from sparring.lab.readers.arrays import kind_of, read_folder
 from sparring.lab.readers.columns import ColumnMapping, Columns, map_columns, normalized
@@ -191,7 +191,7 @@ def _read_samples(source: Source, columns: Columns) -> tuple[Kind, Splits, tuple
         _check_labels(mapping, counts, tables["train"].name)
         hidden += [
             f'{n} rows have the label "{label}", which is a class here; if it stands for no label, empty '
-            "these cells and use --missing drop"
+            f"these cells and use {option('missing', 'drop')}"
             for label, n in counts.items()
             if normalized(label) in NO_LABEL
         ]
@@ -240,7 +240,7 @@ def _samples(
 
 def _check_labels(mapping: ColumnMapping, counts: Counter[str], name: str) -> None:
     label = f'column "{mapping.roles["label"]}"' if "label" in mapping.roles else "the label columns"
-    advice = "use --label-column to name another"
+    advice = f"use {option('label_column')} to name another"
     if len(counts) < 2:
         values = some(counts) or "none"
         raise DataError(f"{name}: {label} must hold at least 2 different values, got {values}; {advice}")

@@ -17,8 +17,15 @@ from sparring.lab.report.training_blocks import (
     sensitivity,
     won_share,
 )
-from sparring.lab.runs.summaries import CALIBRATION_LEGEND, LEGEND, calibration_table, comparison, verdicts
-from sparring.lab.table import Cell, Table, number, percent
+from sparring.lab.runs.summaries import (
+    CALIBRATION_LEGEND,
+    LEGEND,
+    WON_LEGEND,
+    calibration_table,
+    comparison,
+    verdicts,
+)
+from sparring.lab.table import Cell, Table, number, percent, plural
 
 
 def blocks(facts: Facts) -> list[Block]:
@@ -32,7 +39,7 @@ def blocks(facts: Facts) -> list[Block]:
 
 def comparison_block(facts: Facts) -> Block:
     first = facts["rows"][0]["contestant"]
-    note = f"Mean ± standard deviation over seeds. faster: median over common seeds. {LEGEND}"
+    note = f"Mean ± standard deviation over seeds. faster: median over common seeds. {WON_LEGEND} {LEGEND}"
     tables = [comparison("Comparison", facts["rows"], wide=True)]
     if facts["significance"]:
         tables.append(_significance(facts, first))
@@ -44,7 +51,8 @@ def comparison_block(facts: Facts) -> Block:
         )
     row = facts["rows"][0]
     score = f"{100 * row[facts['part']]['mean']:.2f} % {facts['part']} {words_of(facts['metric'])}"
-    alone = f"{first} reaches {score}, the mean of {len(row['seeds'])} seed(s)."
+    mean = "with one seed" if len(row["seeds"]) == 1 else f"the mean of {len(row['seeds'])} seeds"
+    alone = f"{first} reaches {score}, {mean}."
     return Block("Comparison", " ".join(verdicts(facts["rows"])) or alone, note, tables=tables)
 
 
@@ -231,10 +239,9 @@ def suspects(facts: Facts) -> Block | None:
         "sparring suspects lists all of them and writes a cleaned file."
     )
     n_all = sum(row["runs"] == row["n_runs"] for row in facts["suspects"])
-    verdict = (
-        f"Of the {len(rows)} most suspicious training labels, {n_all} look wrong in "
-        f"{'all ' if facts['suspects'][0]['n_runs'] > 1 else ''}{facts['suspects'][0]['n_runs']} run(s)."
-    )
+    n_runs = facts["suspects"][0]["n_runs"]
+    verdict = f"Training labels that look wrong: {len(rows)} are listed here"
+    verdict += f", {n_all} of them look wrong in all {n_runs} runs." if n_runs > 1 else "."
     return Block("Suspects", verdict, note, tables=[table])
 
 
@@ -250,7 +257,7 @@ def settings(facts: Facts) -> Block:
         pairs = [
             (name, value) for name, value in {**machine["versions"], **details}.items() if value is not None
         ]
-        title = f"Versions and machine of {machine['runs']} run(s)"
+        title = f"Versions and machine of {plural(machine['runs'], 'run')}"
         tables.append(_text_table(title, ["what", "value"], pairs))
     folders = [(row["contestant"], folder) for row in facts["rows"] for folder in row["folders"]]
     tables.append(_text_table("Run folders", ["contestant", "folder"], folders))

@@ -243,14 +243,13 @@ def mistakes(predictions: Predictions) -> Row:
 
 
 def suspects(section: Section, most: int = 20) -> list[Row]:
-    """The training samples whose labels look wrong, over all runs that named suspects."""
+    """The training samples whose labels look wrong, over all runs that looked for them."""
     named: dict[int, list[Row]] = {}
     n_runs = 0
     for contestant in section.contestants:
         for folder in contestant.runs.values():
-            lines = folder.lines("suspects")
-            n_runs += bool(lines)
-            for line in lines:
+            n_runs += (folder.path / "suspects.jsonl").exists()
+            for line in folder.lines("suspects"):
                 named.setdefault(line["index"], []).append(line)
     order = sorted(named.values(), key=lambda lines: -sum(line["score"] for line in lines))
     return [

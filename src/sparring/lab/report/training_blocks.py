@@ -33,7 +33,7 @@ def learning(facts: Facts) -> Block:
         rows = [row for row in curves["metric"] if row["contestant"] == name]
         if rows:
             top = max(rows, key=lambda row: row["value"])
-            best.append(f"{name} {top['value']:.1f} % after {top['epochs']:.1f} epochs")
+            best.append(f"{name} {top['value']:.1f} % after {top['epochs']:.3g} epochs")
     verdict = f"The highest mean dev {metric}: {listed(best)}." if best else ""
     return Block("Learning curves", verdict, note, drawn)
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 from sparring.lab.runs.config import IDENTITY, LOSS_SETTINGS, OWN, SETTINGS, Config
 from sparring.lab.runs.plan import Plan, plan
 from sparring.lab.runs.summaries import Summary, row
@@ -34,7 +34,7 @@ def plans_for(
 ) -> list[Plan]:
     """Plans of all configs, seed by seed, so that a slow phase of the machine slows all of them."""
     if n_seeds < 1:
-        raise UserError(f"seeds must be at least 1, got {n_seeds}")
+        raise UserError(f"{option('seeds')} must be at least 1, got {n_seeds}")
     plans: dict[Any, Plan] = {}
     for seed in range(n_seeds):
         for config in configs:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.backward.skipper import MODES
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 from sparring.lab.kinds import list_kinds
 from sparring.lab.loss_settings import AS_SPEED, check_taken, loss_settings
 from sparring.lab.loss_settings import LOSS_SETTINGS as LOSS_SETTINGS
@@ -168,7 +168,7 @@ class Config:
         """Read a TOML file. ``flags`` override its values."""
         values = read_toml(path, SETTINGS) if path is not None else {}
         if values.pop(trust.FIELD, False):
-            advice = f"{trust.FLAG} sets it, for a model that you trust"
+            advice = f"{option(trust.FIELD, True)} sets it, for a model that you trust"
             raise UserError(f"{path}: {trust.FIELD} is not taken from a file; {advice}")
         values |= flags
         if not values.get("task"):
@@ -215,7 +215,9 @@ class Config:
             defaults |= {"max_target_length": 64, "beams": 1}
         elif self.beams is not None or self.max_target_length is not None:
             about = f"{task.name}'s kind is {kind.name}"
-            raise UserError(f"beams and max_target_length are for generation; {about}")
+            raise UserError(
+                f"{option('beams')} and {option('max_target_length')} are for generation; {about}"
+            )
         defaults |= {name: value for name, value in task.settings.items() if name in defaults}
         changes = {name: value for name, value in defaults.items() if getattr(self, name) is None}
         changes |= {name: values.get(name, takes[name]) if name in takes else None for name in LOSS_SETTINGS}

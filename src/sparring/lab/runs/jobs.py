@@ -27,7 +27,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from sparring.lab.errors import DivergedError, RunsDivergedError
+from sparring.lab.errors import DivergedError, RunsDivergedError, name_flags, names_flags
 from sparring.lab.lock import remove as remove_folder
 from sparring.lab.process import ignore_interrupts
 from sparring.lab.runs.config import Config
@@ -151,12 +151,14 @@ class WorkerWatch:
 
 _messages: Any = None  # in a worker: the queue to the main process
 _stopping: Any = None  # in a worker: set when it has to stop
+_flags = False  # in a worker: whether messages name flags
 
 
-def _start_worker(messages: Any, stopping: Any) -> None:
-    global _messages, _stopping
+def _start_worker(messages: Any, stopping: Any, flags: bool) -> None:
+    global _messages, _stopping, _flags
     _messages = messages
     _stopping = stopping
+    _flags = flags
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
@@ -173,7 +175,8 @@ def _work(config: Config, decided: dict[str, Any], index: int) -> bool:
     if _stopping.is_set():
         return False
     try:
-        run(replace(plan(config, *open_task(config)), **decided), WorkerWatch(index))
+        with name_flags(_flags):
+            run(replace(plan(config, *open_task(config)), **decided), WorkerWatch(index))
     except KeyboardInterrupt:
         return False
     return True
@@ -187,7 +190,7 @@ def _run_in_parallel(
     messages = context.Queue()
     stopping = context.Event()
     progress = {index: RunProgress(display, planned) for index, planned in enumerate(plans)}
-    with ProcessPoolExecutor(jobs, context, _start_worker, (messages, stopping)) as pool:
+    with ProcessPoolExecutor(jobs, context, _start_worker, (messages, stopping, names_flags())) as pool:
         waiting: dict[Future[bool], int] = {}
         with ignore_interrupts():  # inherited by the workers: the main process tells them to stop
             for index, planned in enumerate(plans):

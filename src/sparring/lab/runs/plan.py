@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.lab.datasets import Data, Sample, Task, UserError, Where, get_task, known
+from sparring.lab.errors import option
 from sparring.lab.models.build import content_digest
 from sparring.lab.readers.columns import Columns
 from sparring.lab.readers.user_data import is_user_data, open_user_data
@@ -43,7 +44,7 @@ def open_task(config: Config) -> tuple[Task, Data]:
     task = get_task(config.task)
     for name in COLUMN_FLAGS:
         if getattr(config, name) is not None:
-            raise UserError(f"{name} is for files of your own; {task.name} has its own form")
+            raise UserError(f"{option(name)} is for files of your own; {task.name} has its own form")
     return task, task.load(where)
 
 

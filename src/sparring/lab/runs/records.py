@@ -26,13 +26,20 @@ from pathlib import Path
 from typing import Any
 
 from sparring.files import CheckpointWarning, changed_file, file_digest, file_names, write_text
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 from sparring.lab.lock import alone as alone
 from sparring.lab.runs.schema import FILES, LINES, check, check_prediction, parse
 
 write = write_text
-RUN_AGAIN = "--fresh runs it again"
-START_AGAIN = "--fresh starts it again"  # for an unfinished run, whose checkpoint counts the lines
+
+
+def run_again() -> str:
+    return f"{option('fresh', True)} runs it again"
+
+
+def start_again() -> str:
+    """The advice for an unfinished run, whose checkpoint counts the lines."""
+    return f"{option('fresh', True)} starts it again"
 
 
 def plain(value: Any) -> Any:
@@ -59,14 +66,14 @@ def _line(row: Any) -> str:
 def read_lines(
     path: Path,
     check: Callable[[Any], None] | None = None,
-    advice: str = f"remove this line, or {RUN_AGAIN}",
+    advice: str | None = None,
 ) -> list[Any]:
     """Read the complete lines of a JSON Lines file. A last line that a kill cut short is left out.
 
     Args:
         path: The file. One that does not exist has no lines.
         check: Called with each line's content; raises ValueError to refuse it.
-        advice: The end of the error message.
+        advice: The end of the error message, instead of how to run it again.
 
     Raises:
         UserError: A line is not JSON or was refused.
@@ -82,6 +89,7 @@ def read_lines(
             if check is not None:
                 check(row)
         except ValueError as error:
+            advice = advice or f"remove this line, or {run_again()}"
             raise UserError(f"{path}:{number}: {error}; {advice}") from None
         rows.append(row)
     return rows
@@ -110,7 +118,7 @@ class Journal:
             file.write(_line(row))
 
     def _earlier(self, row: dict[str, Any], n_before: int | None) -> list[dict[str, Any]]:
-        lines = read_lines(self.path, partial(check, LINES[self.path.stem]), START_AGAIN)
+        lines = read_lines(self.path, partial(check, LINES[self.path.stem]), start_again())
         if n_before is None:
             return [line for line in lines if line[self.key] < row[self.key]]
         self._check_length(min(len(lines), n_before), n_before)
@@ -124,11 +132,11 @@ class Journal:
 
     def _check_length(self, n_lines: int, expected: int) -> None:
         if n_lines != expected:
-            raise UserError(f"{self.path}: expected {expected} lines, got {n_lines}; {START_AGAIN}")
+            raise UserError(f"{self.path}: expected {expected} lines, got {n_lines}; {start_again()}")
 
 
 def _removed(path: Path) -> UserError:
-    return UserError(f"{path}: removed while its run was under way; {START_AGAIN}")
+    return UserError(f"{path}: removed while its run was under way; {start_again()}")
 
 
 class RunFolder:
@@ -152,7 +160,7 @@ class RunFolder:
             value: dict[str, Any] = parse(path.read_text(encoding="utf-8"))
             check(FILES[name], value)
         except (OSError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read ({error}); {RUN_AGAIN}") from None
+            raise UserError(f"{path}: cannot be read ({error}); {run_again()}") from None
         return value
 
     def lines(self, name: str, kind: str | None = None) -> list[dict[str, Any]]:
@@ -196,7 +204,7 @@ class RunFolder:
         further = [name for name in file_names(self.model) if f"model/{name}" not in checksums]
         problem = f"model/{further[0]} is not the run's" if further else changed_file(self.path, checksums)
         if problem is not None:
-            raise UserError(f"{self.path}: cannot be read ({problem}); {RUN_AGAIN}")
+            raise UserError(f"{self.path}: cannot be read ({problem}); {run_again()}")
 
 
 def find_runs(path: Path) -> list[RunFolder]:

@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import set_seed
 
 from sparring.lab.datasets import Sample, UserError
-from sparring.lab.errors import DivergedError
+from sparring.lab.errors import DivergedError, option
 from sparring.lab.kinds.encoder import Features
 from sparring.lab.kinds.metrics import pearson
 from sparring.lab.loss_settings import loss_settings
@@ -196,10 +196,12 @@ class Run:
             with stop_on_interrupt(self.loop.stop, enabled=self.accelerator.num_processes == 1):
                 return self.loop.run()
         except ResumeError as error:
-            advice = ", --resume-anyway goes on with what is set now" if error.settings else ""
-            raise UserError(f"{error.reason}; --fresh begins anew{advice}") from None
+            advice = (
+                f", {option('resume_anyway', True)} goes on with what is set now" if error.settings else ""
+            )
+            raise UserError(f"{error.reason}; {option('fresh', True)} begins anew{advice}") from None
         except DivergenceError as error:
-            advice = "--on-divergence warn goes on regardless"
+            advice = f"{option('on_divergence', 'warn')} goes on regardless"
             raise DivergedError(f"{self.plan.name}: {error.reason}. {advice}") from None
         finally:
             self.log.close()

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 from sparring.lab.untrusted import read_text, reason
 
 MAX_INTEGER = 2**31 - 1  # for integers without a limit of their own
@@ -70,7 +70,8 @@ class Setting:
                     expected = f"at least {self.low}" if "ge" in limits else f"at most {high}"
                 elif "pattern" in limits:
                     expected = "text without null characters"
-            raise UserError(f"{place}{self.name} must be {expected}, got {value!r:.80}") from None
+            name = f"{place}{self.name}" if place else option(self.name)
+            raise UserError(f"{name} must be {expected}, got {value!r:.80}") from None
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:

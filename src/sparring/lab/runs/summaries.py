@@ -101,10 +101,9 @@ def _calibration(group: Sequence[Summary]) -> Row | None:
 
 LEGEND = (
     "seconds: training alone, mean over seeds. forwards, backwards: samples, against one of each per sample "
-    "and epoch. won: share of the last epoch's rows. "
-    "r: correlation of dev loss and metric over a run, -1 is best."
+    "and epoch. r: correlation of dev loss and metric over a run, -1 is best."
 )
-SHORT_LEGEND = "After a score: standard deviation over seeds. After a difference: its 95 % interval."
+WON_LEGEND = "won: share of the last epoch's rows that have no strong opponent left."
 CALIBRATION_LEGEND = (
     "Lower is better. Before → after scaling with the temperature T, which is fitted on dev. "
     "AURC: area under the risk-coverage curve."
@@ -148,7 +147,18 @@ def comparison(title: str, rows: Sequence[Row], diverged: Sequence[str] = (), *,
     cells: list[Any] = [[line["contestant"], *(cell(line) for cell in columns.values())] for line in rows]
     before = [MISSING] * int(wide)
     cells += [[name, *before, "diverged", *[MISSING] * (len(columns) - 1 - int(wide))] for name in diverged]
-    return Table(title, ["", *columns], cells, [f"{SHORT_LEGEND} {LEGEND}" if wide else SHORT_LEGEND])
+    note = " ".join([*_plus_minus(rows), WON_LEGEND, *([LEGEND] if wide else [])])
+    return Table(title, ["", *columns], cells, [note])
+
+
+def _plus_minus(rows: Sequence[Row]) -> list[str]:
+    """What stands after ± in a comparison of these rows."""
+    notes = []
+    if any(len(line["seeds"]) > 1 for line in rows):
+        notes.append("After a score, ± is the standard deviation over seeds.")
+    if any(line["difference"] and line["difference"]["low"] is not None for line in rows):
+        notes.append("After a difference, ± is its 95 % interval.")
+    return notes
 
 
 def difference_cell(gap: Row | None) -> Cell:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparring.lab.differences import LEVEL, difference, verdict
-from sparring.lab.errors import UserError
+from sparring.lab.errors import UserError, option
 from sparring.lab.runs.config import OWN, SETTINGS, Config, split_own
 from sparring.lab.runs.summaries import Summary
 
@@ -85,7 +85,7 @@ def split_diverged(
     diverged = {i % len(points) for i, summary in enumerate(summaries) if summary is None}
     whole = [s for i, s in enumerate(summaries) if s is not None and i % len(points) not in diverged]
     if not whole:
-        raise UserError("every setting diverged with some seed; try a lower --lr")
+        raise UserError(f"every setting diverged with some seed; try a lower {option('lr')}")
     finished = [point for i, point in enumerate(points) if i not in diverged]
     return finished, whole, [points[i] for i in sorted(diverged)]
 
