@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import sparring
 from sparring.cli import main
@@ -43,12 +44,11 @@ def test_every_path_on_cpu_is_right_or_says_why_it_is_skipped() -> None:
 
 @pytest.mark.usefixtures("_no_compiler")
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def wrong(*args: Any, **options: Any) -> margin_softmax_dense.DenseLosses:
-        losses = margin_softmax_dense.dense_losses(*args, **options)
-        losses.grad.mul_(1.001)
-        return losses
+    def wrong(*args: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+        remaining, conceded, grad = margin_softmax_dense.dense_sums(*args)
+        return remaining, conceded, grad.mul_(1.001)
 
-    monkeypatch.setattr(dense_mean, "dense_losses", wrong)
+    monkeypatch.setattr(dense_mean, "dense_sums", wrong)
     assert main(["doctor", "--only", "kernels", "--device", "cpu"]) == 1
     assert f"loss, cpu                       {WRONG}" in capsys.readouterr().out
     assert main(["doctor", "--only", "kernels", "--device", "cpu", "--json"]) == 1
