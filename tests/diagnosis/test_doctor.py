@@ -15,7 +15,8 @@ from sparring.diagnosis import paths
 from sparring.diagnosis.paths import check_paths
 from sparring.diagnosis.report import OK, SKIPPED, WRONG
 from sparring.diagnosis.twin import rows, twin
-from sparring.losses.kernels import dense_mean, margin_softmax_dense
+from sparring.losses import as_softmax
+from sparring.losses.kernels import dense_mean, margin_softmax_dense, rule
 
 CPU = torch.device("cpu")
 
@@ -55,6 +56,21 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     report = json.loads(capsys.readouterr().out)
     assert not report["ok"]
     assert next(f["name"] for f in report["findings"] if f["status"] == WRONG) == "loss, cpu"
+
+
+@pytest.mark.parametrize("factor", [0.95, 1.05])
+def test_a_margin_that_is_a_little_off_is_found(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """The rows have opponents on both sides of the margin, closer than that."""
+    real = rule._probability_floor
+    monkeypatch.setattr(rule, "_probability_floor", lambda x, delta: real(x, delta).mul_(factor))
+    rule._cached_probability_rule.cache_clear()
+    as_softmax._constant_rule.cache_clear()
+    try:
+        finding = paths.judge("loss", paths.loss, CPU, torch.float32)
+    finally:
+        rule._cached_probability_rule.cache_clear()
+        as_softmax._constant_rule.cache_clear()
+    assert finding.status == WRONG
 
 
 def test_a_kernel_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
