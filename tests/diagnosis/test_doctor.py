@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import sparring
 from sparring.cli import main
@@ -14,7 +15,8 @@ from sparring.diagnosis import paths
 from sparring.diagnosis.paths import check_paths
 from sparring.diagnosis.report import OK, SKIPPED, WRONG
 from sparring.diagnosis.twin import rows, twin
-from sparring.losses.kernels import dense_mean, margin_softmax_dense
+from sparring.losses import as_softmax
+from sparring.losses.kernels import dense_mean, margin_softmax_dense, rule
 
 CPU = torch.device("cpu")
 
@@ -43,18 +45,32 @@ def test_every_path_on_cpu_is_right_or_says_why_it_is_skipped() -> None:
 
 @pytest.mark.usefixtures("_no_compiler")
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def wrong(*args: Any, **options: Any) -> margin_softmax_dense.DenseLosses:
-        losses = margin_softmax_dense.dense_losses(*args, **options)
-        losses.grad.mul_(1.001)
-        return losses
+    def wrong(*args: Any) -> tuple[Tensor, Tensor | None, Tensor]:
+        remaining, conceded, grad = margin_softmax_dense.dense_sums(*args)
+        return remaining, conceded, grad.mul_(1.001)
 
-    monkeypatch.setattr(dense_mean, "dense_losses", wrong)
+    monkeypatch.setattr(dense_mean, "dense_sums", wrong)
     assert main(["doctor", "--only", "kernels", "--device", "cpu"]) == 1
     assert f"loss, cpu                       {WRONG}" in capsys.readouterr().out
     assert main(["doctor", "--only", "kernels", "--device", "cpu", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert not report["ok"]
     assert next(f["name"] for f in report["findings"] if f["status"] == WRONG) == "loss, cpu"
+
+
+@pytest.mark.parametrize("factor", [0.95, 1.05])
+def test_a_margin_that_is_a_little_off_is_found(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """The rows have opponents on both sides of the margin, closer than that."""
+    real = rule._probability_floor
+    monkeypatch.setattr(rule, "_probability_floor", lambda x, delta: real(x, delta).mul_(factor))
+    rule._cached_probability_rule.cache_clear()
+    as_softmax._constant_rule.cache_clear()
+    try:
+        finding = paths.judge("loss", paths.loss, CPU, torch.float32)
+    finally:
+        rule._cached_probability_rule.cache_clear()
+        as_softmax._constant_rule.cache_clear()
+    assert finding.status == WRONG
 
 
 def test_a_kernel_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

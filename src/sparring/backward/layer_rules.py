@@ -1,5 +1,7 @@
 """Rules for elementwise operations and layers: see ``node_rules``."""
 
+from types import SimpleNamespace
+
 import torch
 
 from sparring.backward.node_rules import Grads, NodeVisit, kind_of, rule
@@ -100,3 +102,16 @@ def _embedding(visit: NodeVisit) -> Grads | None:
     if visit.dim >= node._saved_indices.ndim or node._saved_scale_grad_by_freq:
         return None  # frequencies are counted over the whole batch
     return visit.run([None], {"indices": visit.dim})
+
+
+@rule("GeLUFunctionBackward")
+def _bloom_gelu(visit: NodeVisit) -> Grads | None:
+    """BLOOM's activation, an autograd Function in Python. Its backward is called with the input's rows."""
+    function = visit.node._forward_cls
+    if function.__module__ != "transformers.models.bloom.modeling_bloom":
+        return None  # of the same name, but unknown
+    saved = visit.node.saved_tensors
+    if len(saved) != 1 or saved[0].shape != visit.shape:
+        return None
+    context = SimpleNamespace(saved_tensors=(visit.rows.take(saved[0], visit.dim),))
+    return visit.results([function.backward(context, visit.grads[0])], visit.dim)

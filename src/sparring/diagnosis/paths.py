@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sparring.diagnosis.report import OK, SKIPPED, WRONG, Finding
-from sparring.diagnosis.twin import HEAD_SHAPES, IGNORED, SHAPES, rows, twin
+from sparring.diagnosis.twin import DELTA, HEAD_SHAPES, IGNORED, SHAPES, rows, twin
 from sparring.functional import linear_as_softmax_loss
 from sparring.heads.parallel import ClassParallelHead
 from sparring.losses.as_softmax import ASSoftmaxLoss
@@ -21,7 +21,6 @@ from sparring.losses.kernels import margin_softmax_chunks
 from sparring.losses.kernels.implementation import kernel_error, triton_problem
 from sparring.losses.kernels.rule import probability_rule
 
-DELTA = 0.3
 HALF = 1e-2  # tolerance where a result is rounded to 16 bits
 SINGLE = 2e-6
 Path = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -11,6 +11,7 @@ from torch import Tensor
 SHAPES = ((1, 2), (7, 3), (64, 20), (33, 151), (5, 4099))
 HEAD_SHAPES = ((1, 2), (7, 3), (64, 20), (33, 151), (5, 1031))  # as many features as classes
 IGNORED = -100
+DELTA = 0.3
 
 
 def twin(logits: Tensor, target: Tensor, delta: float) -> tuple[float, Tensor]:
@@ -35,15 +36,31 @@ def twin(logits: Tensor, target: Tensor, delta: float) -> tuple[float, Tensor]:
 
 
 def rows(n_rows: int, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Logits and targets: rows that are lost, close, won, far apart and, among several, ignored."""
+    """Logits and targets: rows that are lost, close, won, at the margin, far apart, and an ignored one."""
     positions = torch.arange(n_rows * n_classes, dtype=torch.float64)
     logits = torch.sin(positions * 1.7).mul_(2).reshape(n_rows, n_classes)
     target = torch.arange(n_rows) * 7 % n_classes
     index = torch.arange(n_rows)
     logits[index, target] = (index % 7).double() * 3 - 4.1
     logits[index[1::3], (target[1::3] + 1) % n_classes] = logits[index[1::3], target[1::3]] - 0.3
+    if n_classes > 2:
+        for i in range(2, n_rows, 4):
+            logits[i] = _row_at_the_margin(n_classes).roll(int(target[i]))
     if n_rows > 5:
         target[5] = IGNORED
     if n_rows > 6:
         logits[6] *= 20
     return logits.bfloat16().float(), target  # exact in every dtype
+
+
+def _row_at_the_margin(n_classes: int) -> Tensor:
+    """A row whose class 0 leads class 1 by a little less than δ, and class 2 by a little more.
+
+    With weights 1 for class 0, a for the next two and m for all others, p_t − p_i = δ where
+    1 − a = δ (1 + 2a + m).
+    """
+    others = torch.full((n_classes,), math.log(0.2 / n_classes), dtype=torch.float64).bfloat16().double()
+    mass = (n_classes - 3) * math.exp(others[0])
+    at_margin = math.log((1 - DELTA * (1 + mass)) / (1 + 2 * DELTA))
+    others[:3] = torch.tensor([0.0, at_margin + 0.01, at_margin - 0.01])
+    return others

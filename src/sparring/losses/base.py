@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -30,7 +31,8 @@ from sparring.losses.rows import RowLosses, check_reduction, class_last, row_ext
 from sparring.losses.soft_targets import soft_target_rows, takes_probabilities
 
 RowFunction = Callable[..., RowLosses]
-# Row functions with a quicker way to the mean loss. It returns None where the rows have to be computed.
+# Row functions with a quicker way to the mean loss: a function of input, target, ignore_index and the
+# settings in the order of their names. It returns None where the rows have to be computed.
 MEANS: dict[RowFunction, Callable[..., Tensor | None]] = {}
 
 
@@ -113,10 +115,11 @@ def class_loss(
     reduction: str,
     **settings: Any,
 ) -> Tensor:
-    if weight is None and reduction == "mean" and row_function in MEANS:
-        mean = MEANS[row_function](input, target, ignore_index=ignore_index, **settings)
+    mean_function = MEANS.get(row_function)
+    if mean_function and weight is None and reduction == "mean" and not torch.compiler.is_compiling():
+        mean = mean_function(input, target, ignore_index, **settings)
         if mean is not None:
-            return mean if mean.dtype == input.dtype else mean.to(loss_dtype(input))
+            return mean if mean.dtype is input.dtype else mean.to(loss_dtype(input))
     rows = class_rows(row_function, input, target, weight, ignore_index, **settings)
     return reduce(rows, reduction, input, row_shape(input, target))
 
@@ -139,6 +142,7 @@ class Loss(nn.Module):
     name: ClassVar[str]
     row_function: ClassVar[RowFunction]
     setting_names: ClassVar[tuple[str, ...]] = ()
+    mean_settings: ClassVar[Callable[[Loss], tuple[Any, ...]]]  # ignore_index and the settings
 
     def __init__(self, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__()
@@ -206,12 +210,24 @@ class ClassLoss(Loss):
 
     def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
         cls = type(self)
-        if row_weight is not None or (cls.rows, cls._rows) != (Loss.rows, ClassLoss._rows):
-            options: dict[str, Any] = {} if row_weight is None else {"row_weight": row_weight}
-            rows = self.rows(input, target, **options)
-            return reduce(rows, self.reduction, input, row_shape(input, target))
-        arguments = (input, target, self.weight, self.ignore_index, self.reduction)
-        return class_loss(cls.row_function, *arguments, **self.settings())
+        mean_function = MEANS.get(cls.row_function)
+        # self.weight would take longer than some operations on a small batch
+        if (
+            mean_function is not None
+            and row_weight is None
+            and self.reduction == "mean"
+            and self._buffers.get("weight", self) is None
+            and cls.rows is Loss.rows
+            and cls._rows is ClassLoss._rows
+            and cls.settings is Loss.settings
+            and not torch.compiler.is_compiling()
+        ):
+            mean = mean_function(input, target, *cls.mean_settings(self))
+            if mean is not None:
+                return mean if mean.dtype is input.dtype else mean.to(loss_dtype(input))
+        options: dict[str, Any] = {} if row_weight is None else {"row_weight": row_weight}
+        rows = self.rows(input, target, **options)
+        return reduce(rows, self.reduction, input, row_shape(input, target))
 
 
 class MultilabelLoss(Loss):
@@ -256,6 +272,7 @@ def register(name: str, row_function: RowFunction, *setting_names: str) -> Calla
     def bind(cls: _L) -> _L:
         cls.name = name
         cls.setting_names = setting_names
+        cls.mean_settings = operator.attrgetter("ignore_index", *setting_names)
         cls.row_function = staticmethod(row_function)
         _REGISTRY[name] = cls
         return cls

@@ -48,6 +48,8 @@ def check_delta(delta: float | DeltaSchedule) -> float | DeltaSchedule:
 
 def delta_value(delta: float | DeltaSchedule) -> float:
     """Return the current δ: the value of a schedule, or the float itself."""
+    if type(delta) is float and 0 <= delta <= 1:
+        return delta
     return delta.value if isinstance(delta, DeltaSchedule) else _check_delta("delta", delta)
 
 

@@ -130,7 +130,7 @@ def test_off_cpu_it_is_cross_entropy_to_the_last_digit(rule: MarginRule) -> None
 def test_the_cpu_kernel_reads_values(monkeypatch: pytest.MonkeyPatch) -> None:
     # the counter-test: the same probe catches code that reads values
     monkeypatch.setattr(margin_softmax_cpu, "workspace", margin_softmax_cpu.Workspace())
-    with FakeTensorMode():
+    with FakeTensorMode(allow_non_fake_inputs=True):  # the kernel has constants
         logits, target = torch.empty(4, 6), torch.zeros(4, dtype=torch.long)
         with pytest.raises(DataDependentOutputException):
             compute_rows(logits, target, target >= 0, probability_rule(0.3), True, True)

@@ -11,7 +11,7 @@ point and a product replace the mask, which would cost more than the arithmetic.
 that its loss and its gradient are exactly 0.
 """
 
-from typing import NamedTuple
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -20,9 +20,11 @@ from sparring.losses.kernels.rule import MarginRule
 
 MAX_CLASSES = 1024  # beyond, it pays to leave out what a row does not need
 EXP_CLASSES = 24
+_MINUS_ONE = {dtype: torch.full((), -1.0, dtype=dtype) for dtype in (torch.float32, torch.float64)}
 MAX_LOSS = 69.0  # exp(69) = 1e30: of a larger loss, p_t nears the end of float32
 
 
+@lru_cache
 def is_dense(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> bool:
     """Whether `dense_rows` is exact for a rule: an opponent that stays must change the sum of its row.
 
@@ -31,19 +33,16 @@ def is_dense(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> bool:
     return n_classes <= MAX_CLASSES and -rule.bounds()[1] >= 8 * torch.finfo(dtype).eps * n_classes
 
 
-class DenseLosses(NamedTuple):
-    """The losses of n rows. One is NaN, infinite or above `MAX_LOSS` where a number leaves its range."""
+def dense_sums(
+    logits: Tensor, target: Tensor, rule: MarginRule, out: Tensor | None, with_grad: bool
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Compute what all rows need. logits (n, C) in float32 at least, C > 1. `out` is an (n, C) buffer.
 
-    loss: Tensor  # (n,)
-    remaining: Tensor  # (n, 1) Σ of what stays over the weight of the target: 1 if the row is won
-    conceded: Tensor | None  # (n, 1) bool; None: no row
-    grad: Tensor  # (n, C) if it is asked for
-
-
-def dense_losses(
-    logits: Tensor, target: Tensor, rule: MarginRule, out: Tensor | None, *, with_grad: bool
-) -> DenseLosses:
-    """Compute the losses of all rows. logits (n, C) in float32 at least, C > 1. `out` is an (n, C) buffer."""
+    Returns:
+        S / w_t, (n, 1): 1 if the row is won, its logarithm is the loss. That is NaN, infinite or above
+        `MAX_LOSS` where a number leaves its range. Which rows are conceded, (n, 1), or None for no row.
+        The (n, C) gradients, if `with_grad`.
+    """
     index = target.unsqueeze(1)
     if logits.shape[1] <= EXP_CLASSES:
         weights = torch.sub(logits, logits.gather(1, index), out=out).exp_()
@@ -63,10 +62,10 @@ def dense_losses(
     weights.mul_(torch.ge(weights, least, out=torch.empty_like(weights)))
     remaining = weights.sum(1, keepdim=True)
     if with_grad:
-        weights.div_(remaining).scatter_add_(1, index, torch.full_like(remaining, -1))
+        weights.div_(remaining).scatter_add_(1, index, _MINUS_ONE[weights.dtype].expand_as(remaining))
     if target_weight is not None:
         remaining.div_(target_weight)
-    return DenseLosses(remaining.squeeze(1).log(), remaining, conceded, weights)
+    return remaining, conceded, weights
 
 
 def dense_rows(
@@ -76,7 +75,8 @@ def dense_rows(
 
     `out` is an (n, C) buffer. It receives the gradients if `with_grad`.
     """
-    value, remaining, ahead, _ = dense_losses(logits, target, rule, out, with_grad=with_grad)
+    remaining, ahead, _ = dense_sums(logits, target, rule, out, with_grad)
+    value = remaining.squeeze(1).log()
     if not value.max().item() < MAX_LOSS:  # also for NaN
         return None
     active = remaining.squeeze(1) > 1  # not a view: callers of a loss may change its results in place

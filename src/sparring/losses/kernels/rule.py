@@ -5,13 +5,15 @@ And which rows are conceded, because an opponent is too far ahead of the target.
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 _TINY = 1e-37  # about the smallest normal float32
+_ULPS = {dtype: 4 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
+_ONE = {dtype: torch.ones((), dtype=dtype) for dtype in (torch.float32, torch.float64)}
 _SLACK = 1e-6  # rows this close to a bound are scanned
 
 
@@ -56,6 +58,11 @@ class MarginRule(NamedTuple):
 
 def probability_rule(delta: float) -> MarginRule:
     """AS-Softmax: p_t − p_i > δ discards (Eq. 6)."""
+    # torch.compile warns about caches
+    return _probability_rule(delta) if torch.compiler.is_compiling() else _cached_probability_rule(delta)
+
+
+def _probability_rule(delta: float) -> MarginRule:
     return MarginRule(
         partial(_probability_threshold, delta=delta),
         partial(_probability_floor, delta=delta),
@@ -67,6 +74,10 @@ def probability_rule(delta: float) -> MarginRule:
 
 def logit_rule(margin: float) -> MarginRule:
     """AS-variant: o_t − o_i = log p_t − log p_i > margin discards (Eq. 8)."""
+    return _logit_rule(margin) if torch.compiler.is_compiling() else _cached_logit_rule(margin)
+
+
+def _logit_rule(margin: float) -> MarginRule:
     return MarginRule(
         partial(_logit_threshold, margin=margin),
         partial(_logit_floor, margin=margin),
@@ -76,16 +87,22 @@ def logit_rule(margin: float) -> MarginRule:
     )
 
 
+# making a rule takes as long as three operations on a small batch
+_cached_probability_rule = lru_cache(_probability_rule)
+_cached_logit_rule = lru_cache(_logit_rule)
+
+
 def _probability_threshold(logp_t: Tensor, delta: float) -> Tensor:
     # log p_i < log(p_t − δ); nothing is discarded if p_t ≤ δ
     return (logp_t.exp() - (delta + _ulps(logp_t))).clamp(min=0).log()
 
 
 def _probability_floor(inverse: Tensor, delta: float) -> Tensor:
-    # (p_t − δ) / p_t
-    return torch.sub(1, inverse, alpha=delta + _ulps(inverse))
+    # (p_t − δ) / p_t; from a tensor, since torch.sub takes twice as long from a number
+    return torch.sub(_ONE[inverse.dtype], inverse, alpha=delta + _ULPS[inverse.dtype])
 
 
+@lru_cache
 def _probability_bounds(delta: float) -> tuple[float, float]:
     # p_t ≤ δ: nothing is discarded. p_t − (1 − p_t) > δ: won
     return math.log(max(delta, _TINY)), math.log((1 + delta) / 2 + _SLACK)
@@ -100,13 +117,14 @@ def _logit_floor(inverse: Tensor, margin: float) -> Tensor:
     return (inverse.log() + (1 + margin)).mul_(-_ulps(inverse)).sub_(margin).exp_()
 
 
+@lru_cache
 def _logit_bounds(margin: float) -> tuple[float, float]:
     # log p_t − log(1 − p_t) > margin: won
     return -math.inf, _SLACK * (1 + margin) - math.log1p(math.exp(-margin))
 
 
 def _ulps(x: Tensor) -> float:
-    return 4 * torch.finfo(x.dtype).eps
+    return _ULPS[x.dtype]
 
 
 def _keep_all(logp_t: Tensor) -> Tensor:
