@@ -20,31 +20,21 @@ from sparring.losses.checks import (
     check_label_ignore_index,
     check_multilabel_input,
     check_pos_weight,
-    under_autocast,
 )
 from sparring.losses.kernels.modes import at_least_float32 as at_least_float32
 from sparring.losses.kernels.modes import in_autograd_vmap as in_autograd_vmap
 from sparring.losses.kernels.modes import in_float32 as in_float32
 from sparring.losses.kernels.modes import in_forward_mode as in_forward_mode
 from sparring.losses.kernels.modes import in_vmap as in_vmap
-from sparring.losses.rows import RowLosses, check_reduction, class_last, row_extras, row_shape
+from sparring.losses.rows import RowLosses, check_reduction, class_last, loss_dtype, row_extras, row_shape
+from sparring.losses.rows import row_weights as row_weights
+from sparring.losses.rows import valid_targets as valid_targets
 from sparring.losses.soft_targets import soft_target_rows, takes_probabilities
 
 RowFunction = Callable[..., RowLosses]
 # Row functions with a quicker way to the mean loss: a function of input, target, ignore_index and the
 # settings in the order of their names. It returns None where the rows have to be computed.
 MEANS: dict[RowFunction, Callable[..., Tensor | None]] = {}
-
-
-def valid_targets(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """Return targets that are safe to index with (0 for ignored rows), and the mask of valid rows."""
-    valid = target != ignore_index
-    return torch.where(valid, target, 0), valid
-
-
-def row_weights(weight: Tensor, target: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the class weight of each row's target: 0 for ignored rows, even if a weight is NaN or inf."""
-    return torch.where(valid, weight.to(dtype)[target], 0)
 
 
 def class_rows(
@@ -93,11 +83,6 @@ def multilabel_rows(
     logits, labels = (x.reshape(-1, input.shape[-1]) for x in (input, target))
     rows = row_function(logits, labels, ignore_index=ignore_index, **settings)
     return rows if row_weight is None else rows.scaled(row_weight)
-
-
-def loss_dtype(input: Tensor) -> torch.dtype:
-    """The dtype of F.cross_entropy: float32 under autocast, else the input's."""
-    return at_least_float32(input.dtype) if under_autocast(input) else input.dtype
 
 
 def reduce(rows: RowLosses, reduction: str, input: Tensor, shape: torch.Size) -> Tensor:

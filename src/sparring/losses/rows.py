@@ -7,6 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparring.losses.checks import under_autocast
+from sparring.losses.kernels.modes import at_least_float32
+
 REDUCTIONS = ("none", "mean", "sum")
 EXTRAS = ("nll", "log_prob", "entropy", "margin", "correct")
 
@@ -25,6 +28,22 @@ def class_last(input: Tensor) -> Tensor:
 def row_shape(input: Tensor, target: Tensor) -> torch.Size:
     """The shape of the row losses: that of class indices, or of class probabilities without the classes."""
     return target.shape if target.shape != input.shape else class_last(input).shape[:-1]
+
+
+def valid_targets(target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """Return targets that are safe to index with (0 for ignored rows), and the mask of valid rows."""
+    valid = target != ignore_index
+    return torch.where(valid, target, 0), valid
+
+
+def row_weights(weight: Tensor, target: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the class weight of each row's target: 0 for ignored rows, even if a weight is NaN or inf."""
+    return torch.where(valid, weight.to(dtype)[target], 0)
+
+
+def loss_dtype(input: Tensor) -> torch.dtype:
+    """The dtype of F.cross_entropy: float32 under autocast, else the input's."""
+    return at_least_float32(input.dtype) if under_autocast(input) else input.dtype
 
 
 class RowLosses(NamedTuple):

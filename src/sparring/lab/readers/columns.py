@@ -132,9 +132,8 @@ def map_columns(table: RawTable, requested: Columns) -> ColumnMapping:
     elif kind.multilabel and not label_columns:
         separator = separator or _find_separator(matcher.values(roles["label"]))
     if requested.separator is not None and not kind.has_separator:
-        raise UserError(
-            f"{option('label_separator')} goes with {option('kind', 'multi-label')} or token, got {kind}"
-        )
+        fits = f"{option('kind', 'multi-label')} or token"
+        raise UserError(f"{option('label_separator')} goes with {fits}, got {kind}")
     roles = {role: roles[role] for role in ROLES if role in roles}
     fields = {kind.roles[role]: roles[role] for role in guessed if role in roles}
     notes = [f'{field} from column "{column}"' for field, column in fields.items() if field != column]
@@ -193,9 +192,8 @@ class ColumnMatcher:
                 columns = [name]
             if len(columns) != 1:
                 listed = _listed(self.table.columns)
-                raise UserError(
-                    f'{self.table.name}: no column "{name}" ({option(setting)}); the columns are {listed}'
-                )
+                missing = f'no column "{name}" ({option(setting)})'
+                raise UserError(f"{self.table.name}: {missing}; the columns are {listed}")
             self.roles[role] = columns[0]
         if len(set(self.roles.values())) < len(self.roles):
             names = " and ".join(option(ROLES[role]) for role in self.roles)
