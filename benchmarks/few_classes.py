@@ -49,6 +49,7 @@ def few_classes() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         "masked form": masked,
         "minimal Function": MinimalFunction.apply,
         "as-softmax": as_softmax,
+        "F.cross_entropy, compiled": torch.compile(F.cross_entropy),
         "as-softmax, compiled": torch.compile(as_softmax),
         "masked form, a third ignored": lambda x, t: masked(x, _ignore_third(t)),
         "as-softmax, a third ignored": lambda x, t: as_softmax(x, _ignore_third(t)),

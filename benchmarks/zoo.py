@@ -114,7 +114,18 @@ MODELS: dict[str, tuple[str, dict[str, Any], Data]] = {
         lambda: {"input_ids": torch.cat([tokens()["input_ids"], torch.full((N_SAMPLES, 1), 2)], 1)},
     ),
     "vit": ("ViT" + IMAGES, {**WIDE, "image_size": 32, "patch_size": 4}, image),
-    "swin": ("Swin" + IMAGES, {"image_size": 32, "patch_size": 2, "embed_dim": 48, "window_size": 4}, image),
+    "swin": (
+        "Swin" + IMAGES,
+        {
+            "image_size": 32,
+            "patch_size": 2,
+            "embed_dim": 48,
+            "window_size": 4,
+            "depths": [2, 2, 2],
+            "num_heads": [3, 6, 12],
+        },
+        image,
+    ),
     "convnext": ("ConvNext" + IMAGES, {**STAGES, "patch_size": 2}, image),
     "convnextv2": ("ConvNextV2" + IMAGES, {**STAGES, "patch_size": 2}, image),
     "resnet": ("ResNet" + IMAGES, {**STAGES, "layer_type": "basic", "embedding_size": 32}, image),
@@ -218,9 +229,9 @@ def main(argv: list[str]) -> None:
             result = measure(name, won, args.steps)
             console.print(f"  {name}, {won:.0%} won: {result['ratio']:.2f}", style="dim")
             report["results"].append(result)
+            report["worst"] = max(result["ratio"] for result in report["results"])
+        write(report, args.out)
     show(report["results"], console)
-    report["worst"] = max(result["ratio"] for result in report["results"])
-    write(report, args.out)
     console.print(f"written to {args.out}")
 
 
