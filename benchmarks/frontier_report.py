@@ -64,7 +64,7 @@ def table_of(task: str, runs: Runs, budgets: Sequence[float]) -> Table:
     """All runs of a task."""
     rows = []
     methods = dict.fromkeys(name for name, _ in runs)
-    full = runs.get((BASE, max(budgets)), {})
+    full = runs.get((BASE, max((b for name, b in runs if name == BASE), default=0.0)), {})
     for budget in budgets:
         for name in methods:
             if (name, budget) not in runs:
