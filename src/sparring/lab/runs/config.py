@@ -114,14 +114,14 @@ class Config:
     max_steps: int = _training(5, "largest number of batches per optimizer step under AS-Speed", low=1)
     speed: str = _training(
         "skip",
-        "off; skip: no backward pass for won samples; fast: they also rest, and training settles",
+        "off; skip: no backward pass for won samples; fast: samples also rest",
         choices=tuple(SPEEDS),
     )
     settle: float | None = _training(None, "last share with plain softmax (fast: 0.25)", low=0, high=1)
     skip: str | None = _training(
         None, "how the backward pass is skipped (default: rows); auto measures the fastest way", choices=MODES
     )
-    rest: bool | None = _training(None, "won samples rest for some epochs (default: with --speed fast)")
+    rest: bool | None = _training(None, "samples rest for some epochs (default: with --speed fast)")
     max_rest: int | None = _training(None, "most epochs that a sample rests in a row", low=1)
     check: bool | None = _training(None, "check won samples that do not rest without gradients first")
     patience: int | None = _training(None, "stop after this many evaluations without a better one", low=1)
