@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 import sparring
 from sparring.backward.compact import compact
-from sparring.diagnosis.paths import DELTA, check_paths
+from sparring.diagnosis.paths import check_paths
 from sparring.diagnosis.report import NOTE, OK, SKIPPED, WRONG, Diagnosis, Finding
+from sparring.diagnosis.twin import DELTA
 from sparring.functional import linear_as_softmax_loss
 from sparring.losses.as_softmax import ASSoftmaxLoss
 from sparring.losses.kernels.implementation import VARIABLE, choose_impl, triton_problem
