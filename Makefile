@@ -21,7 +21,7 @@ TRANSFORMERS ?= 4.57.6
 .PHONY: demo test lint docs pytest integrations chromium wheel bench clean
 
 demo: $(VENV)/.demo
-	$(BIN)/sparring compare languages --losses softmax,as-softmax,as-softmax:speed=fast --seeds 2 --epochs 8 --n-train 7500 --jobs $(JOBS) --out runs/demo --fresh
+	$(BIN)/sparring compare languages --losses softmax,as-softmax,as-softmax:speed=fast --seeds 2 --epochs 8 --n-train 6500 --jobs $(JOBS) --out runs/demo --fresh
 	$(BIN)/sparring report runs/demo/languages -o report.html --title "Names in 89 languages" > /dev/null
 	@echo "$(CURDIR)/report.html"
 
