@@ -1,6 +1,6 @@
 """Accuracy against compute: softmax, ours and other ways to leave samples out, at equal budgets.
 
-    python benchmarks/frontier.py tune            softmax's learning rate for each budget, chosen on dev
+    python benchmarks/frontier.py tune            learning rates for each budget, chosen on dev
     python benchmarks/frontier.py choose --budgets 8     forms of the preset on dev, where it was chosen
     python benchmarks/frontier.py run             all methods, budgets and seeds; six hours on two cores
     python benchmarks/frontier.py show            tables, JSON and charts in docs/results/frontier
@@ -8,10 +8,10 @@
     python benchmarks/frontier.py --quick         all three on a part of clinc_oos, printed only; ten minutes
 
 A budget is what 1, 2, 4 or 8 epochs of softmax cost. The cost of an epoch without backward passes, over one
-with all, is measured for each task first, and is then the same for every method. All methods have the
-learning rate that softmax chose at that budget, or at the nearest. Every run has one thread. Runs are kept in
---out: finished ones are not repeated, nor those that docs/results/frontier holds, and several processes may
-share the work.
+with all, is measured for each task first, and is then the same for every method. Softmax and fast each choose
+a learning rate at each budget; the rivals take softmax's, and the other forms of fast take its. Every run has
+one thread. Runs are kept in --out: finished ones are not repeated, nor those that docs/results/frontier
+holds, and several processes may share the work.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from frontier_report import BASE, Runs, restore, show, show_all
+from frontier_report import BASE, OURS, Runs, restore, show, show_all
 from frontier_tasks import BUDGETS, FORMS, METHODS, SETTINGS, WHOLE, Bench, Setting
 from report import ROOT, once, provenance
 
 from sparring.files import write_text
 
+WITHIN = 0.003  # two metrics on dev that are nearer are not told apart
 CHOOSING_SEEDS = (100, 101, 102)
 COMMITTED = ROOT / "docs" / "results" / "frontier"
 QUICK = dataclasses.replace(
@@ -46,33 +47,48 @@ def cost_of(setting: Setting, out: Path, bench: Bench | None = None) -> float:
     return float(json.loads(path.read_text())["forward_share"])
 
 
-def tuning_runs(setting: Setting, out: Path, budget: float) -> dict[float, dict[str, Any]]:
-    """The finished runs of softmax at a budget, by learning rate."""
-    paths = (out / setting.name).glob(f"tune_{budget:g}_*.json")
-    return {float(path.stem.split("_")[2]): json.loads(path.read_text()) for path in paths}
+def tuned_like(name: str) -> str:
+    """The method whose learning rates another one takes: those with a fitted head take those of fast."""
+    return OURS if name.startswith(OURS) or "fitted" in name else BASE
+
+
+def tuning_path(setting: Setting, out: Path, name: str, budget: float, lr: str) -> Path:
+    return out / setting.name / f"tune_{'' if name == BASE else f'{name}_'}{budget:g}_{lr}.json"
+
+
+def tuning_runs(setting: Setting, out: Path, name: str, budget: float) -> dict[float, dict[str, Any]]:
+    """The finished tuning runs of a method at a budget, by learning rate."""
+    paths = (out / setting.name).glob(tuning_path(setting, out, name, budget, "*").name)
+    return {float(path.stem.rsplit("_", 1)[1]): json.loads(path.read_text()) for path in paths}
 
 
 def best_of(runs: dict[float, dict[str, Any]]) -> float:
-    """The learning rate with which softmax is best on dev."""
-    return max(sorted(runs), key=lambda lr: runs[lr]["dev"]["metric"])
+    """The learning rate that is best on dev: of those within ``WITHIN`` of the best metric, by the NLL."""
+    dev = {lr: runs[lr]["dev"] for lr in sorted(runs)}
+    best = max(figures["metric"] for figures in dev.values())
+    return min((lr for lr in dev if dev[lr]["metric"] >= best - WITHIN), key=lambda lr: dev[lr]["nll"])
 
 
 def tune(setting: Setting, out: Path, budgets: list[float]) -> None:
-    """Double or halve softmax's learning rate until neither is better on dev, for one budget after another.
+    """Double or halve a learning rate until neither is better on dev, for one budget after another.
 
-    The best run on dev is also softmax's run of the first seed.
+    The best run on dev is also the method's run of the first seed.
     """
     bench = Bench(setting)
     share = cost_of(setting, out, bench)
-    best = setting.lr
-    for budget in sorted(set(budgets) & set(setting.plan[BASE])):
-        runs: dict[float, dict[str, Any]] = {}
-        while missing := [lr for lr in (best, 2 * best, best / 2) if lr not in runs]:
-            lr = missing[0]
-            path = out / setting.name / f"tune_{budget:g}_{lr:g}.json"
-            once(path, lambda b=budget, r=lr: bench.run(METHODS[BASE], r, b, 0, share), wait=True)
-            runs[lr] = json.loads(path.read_text())
-            best = best_of(runs)
+    for name in (BASE, OURS):
+        best = setting.lr
+        for budget in sorted(set(budgets) & set(setting.plan[name])):
+            runs: dict[float, dict[str, Any]] = {}
+            while missing := [lr for lr in (best, 2 * best, best / 2) if lr not in runs]:
+                path = tuning_path(setting, out, name, budget, f"{missing[0]:g}")
+                once(
+                    path,
+                    lambda n=name, b=budget, r=missing[0]: bench.run(METHODS[n], r, b, 0, share),
+                    wait=True,
+                )
+                runs[missing[0]] = json.loads(path.read_text())
+                best = best_of(runs)
 
 
 def run(setting: Setting, out: Path, budgets: list[float], methods: list[str]) -> None:
@@ -81,10 +97,11 @@ def run(setting: Setting, out: Path, budgets: list[float], methods: list[str]) -
     share = cost_of(setting, out, bench)
 
     def train(name: str, budget: float, seed: int) -> dict[str, Any]:
-        tuned = min(setting.plan[BASE], key=lambda b: abs(b - budget))
-        runs = tuning_runs(setting, out, tuned)
+        like = tuned_like(name)
+        tuned = min(setting.plan[like], key=lambda b: abs(b - budget))
+        runs = tuning_runs(setting, out, like, tuned)
         lr = best_of(runs)
-        if name == BASE and seed == 0:
+        if name == like and tuned == budget and seed == 0:
             return {"lr": lr, **runs[lr]}
         return {"lr": lr, **bench.run(METHODS[name], lr, budget, seed, share)}
 
@@ -99,7 +116,7 @@ def choose(setting: Setting, out: Path, budget: float) -> None:
     """Train forms of the preset as long as softmax, with seeds that are not used again; all of dev."""
     bench = Bench(dataclasses.replace(setting, n_dev=None, n_test=100))
     share = cost_of(setting, out, bench)
-    lr = best_of(tuning_runs(setting, out, budget))
+    lr = best_of(tuning_runs(setting, out, BASE, budget))
     for seed in CHOOSING_SEEDS:
         for name, form in {BASE: METHODS[BASE], **FORMS}.items():
             method = METHODS["fast AS, as long"] | form if name in FORMS else form

@@ -15,6 +15,7 @@ from sparring import make_loss
 from sparring.lab.datasets import get_task
 from sparring.lab.kinds.encoder import Encoder
 from sparring.lab.models.settings import ModelOptions
+from sparring.lab.models.text.frozen import frozen_layers
 from sparring.lab.runs.evaluate import Evaluator
 from sparring.lab.runs.plan import cut
 from sparring.lab.task import Where
@@ -29,6 +30,7 @@ BUDGETS = (1.0, 2.0, 3.5, 4.0, 8.0)  # in epochs of softmax
 # softmax, and so a smaller cost.
 METHODS: dict[str, dict[str, Any]] = {
     "softmax": {"loss": "softmax", "speed": "off"},
+    "softmax, fitted head": {"loss": "softmax", "speed": "off", "fit_head": True},
     "skip": {"loss": "as-softmax", "speed": "skip"},
     "fast": {"loss": "softmax", "speed": "fast"},
     "fast, short": {"loss": "softmax", "speed": "fast"},
@@ -52,18 +54,17 @@ FORMS: dict[str, dict[str, Any]] = {
 Plan = dict[str, tuple[float, ...]]  # the budgets of each method
 WHOLE: Plan = {
     "softmax": (1.0, 2.0, 4.0, 8.0),
-    "fast": (1.0, 2.0, 4.0, 8.0),
+    "fast": (1.0, 2.0, 4.0),
+    "softmax, fitted head": (2.0,),
     "fast, as long": (8.0,),
-    "fast AS": (2.0, 4.0),
-    "fast AS, as long": (8.0,),
     **dict.fromkeys(RIVALS, (2.0,)),
 }
 SHORT: Plan = {"fast, short": (3.5,)}  # for less than 0.45 of the time of softmax at 8 epochs
 FEW: Plan = {
     "softmax": (2.0, 4.0),
     "fast": (2.0, 4.0),
+    "softmax, fitted head": (2.0,),
     "fast, as long": (4.0,),
-    "fast AS, as long": (4.0,),
     **dict.fromkeys(RIVALS, (2.0,)),
 }
 
@@ -89,17 +90,18 @@ class Setting:
         return self.task if self.model != "convnext" else f"{self.task}-scratch"
 
 
-LAYER = {"freeze_embeddings": True, "layers": 1}
+# All six layers of MiniLM. The first are frozen, and what they compute is computed once for all runs.
+LAYER = {"freeze_layers": 5}
 POOLED = {**LAYER, "pooling": "mean"}
 SETTINGS = {
     setting.name: setting
     for setting in (
-        Setting("clinc_oos", "minilm", 2e-3, POOLED, n_train=6000, n_seeds=5, plan=SHORT | WHOLE),
+        Setting("clinc_oos", "minilm", 1e-3, POOLED, n_train=6000, n_seeds=5, plan=SHORT | WHOLE),
         Setting("languages", "tiny", 8e-3, n_train=6000, n_seeds=5, plan=WHOLE),
-        Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500),
+        Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500, n_seeds=4),
         Setting("fsdd", "tiny", 4e-3, n_seeds=5),
-        Setting("sst5", "minilm", 5e-4, POOLED, n_train=3000, max_length=32),
-        Setting("reuters21578", "minilm", 2e-3, POOLED, n_train=2000, n_test=1500, max_length=48),
+        Setting("sst5", "minilm", 5e-4, POOLED, n_train=4000, max_length=48),
+        Setting("reuters21578", "minilm", 1e-3, POOLED, n_train=3000, n_test=1500, max_length=64),
         Setting("cifar100", "efficientnet-lite0", 1e-3, n_train=1000),
         Setting("cifar100", "convnext", 2e-3, n_train=2000),
     )
@@ -121,6 +123,9 @@ class Bench:
             model.processor, self.kind.limit_length(model, length), top_k=task.top_k
         )
         self.train = self.encoder.encode(cut(self.data.train, setting.n_train))
+        frozen = frozen_layers(model.net)
+        if frozen is not None:
+            frozen.add_outputs(model.net, self.encoder, self.train)
         loss = make_loss(self.kind.loss_name("softmax"))
         self.splits = {
             split: Evaluator(self.kind, self.encoder, cut(samples, size), loss)
@@ -129,6 +134,9 @@ class Bench:
                 ("test", self.data.test, setting.n_test),
             )
         }
+        if frozen is not None:
+            for evaluator in self.splits.values():
+                frozen.add_outputs(model.net, self.encoder, evaluator.features)
 
     def build(self, seed: int) -> Any:
         torch.manual_seed(seed)

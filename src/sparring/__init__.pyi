@@ -52,6 +52,7 @@ from sparring.training import MarginHistory as MarginHistory
 from sparring.training import RevisitSampler as RevisitSampler
 from sparring.training import Scorecard as Scorecard
 from sparring.training import WeightedScorecard as WeightedScorecard
+from sparring.training.fitted_head.fit_head import fit_head as fit_head
 from sparring.training.loop import train as train
 from sparring.training.resting.data import resting as resting
 

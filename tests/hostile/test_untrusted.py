@@ -32,7 +32,7 @@ from sparring.cli.app import main
 from sparring.heads.parallel import Checkpoints
 from sparring.heads.parallel.checkpoint import verify_manifest, write_manifest
 from sparring.lab.errors import UserError
-from sparring.lab.models.pooled import MeanPooledConfig, MeanPooledForSequenceClassification
+from sparring.lab.models.text.pooled import MeanPooledConfig, MeanPooledForSequenceClassification
 from sparring.lab.models.tiny import character_tokenizer
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.predict import Predictor

@@ -50,8 +50,8 @@ class SparringMixin(Trainer if TYPE_CHECKING else object):  # type: ignore[misc]
     Override ``run_model`` for models whose logits or targets are elsewhere.
 
     Args:
-        loss, delta, delta_warmup, concede, concede_warmup, speed, settle, skip, rest, accumulation, lam: See
-            `SparringArguments`.
+        loss, delta, delta_warmup, concede, concede_warmup, speed, fit_head, settle, skip, rest,
+            accumulation, lam: See `SparringArguments`.
         shift: Whether targets are the next tokens; by default true for causal language models.
         args, keywords: Of the Trainer.
 

@@ -10,6 +10,7 @@ from sparring.integrations.hf_imports import (
     TrainerState,
     TrainingArguments,
 )
+from sparring.training.fitted_head.fit_first import fit_first
 from sparring.training.presets import RunParts
 
 if TYPE_CHECKING:
@@ -67,6 +68,13 @@ class StepCounter(TrainerCallback):
         self.advance = 1
         engine = self.trainer.engine
         self.logged = {} if engine is None else engine.totals()  # at the last log
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        engine = self.trainer.engine
+        assert engine is not None
+        fit_first(engine, state.global_step, required=self.trainer.settings.fit_head is True)
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any

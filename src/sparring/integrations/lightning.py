@@ -30,6 +30,7 @@ from sparring.losses.delta import DeltaSchedule
 from sparring.training import batches, checkpoint
 from sparring.training.batches import Batch
 from sparring.training.engine import Engine
+from sparring.training.fitted_head.fit_first import fit_first
 from sparring.training.resting.sampler import RestingLoader
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
     samples rest, return ``self.resting(dataset, batch_size)`` from ``train_dataloader``.
 
     Args:
-        loss, delta, delta_warmup, concede, concede_warmup, speed, settle, skip, rest, accumulation, lam: As
-            those of `SparringTrainer`.
+        loss, delta, delta_warmup, concede, concede_warmup, speed, fit_head, settle, skip, rest,
+            accumulation, lam: As those of `SparringTrainer`.
         max_grad_norm: Clips gradients, which Lightning does not do under manual optimization.
         args, keywords: Of the LightningModule.
 
@@ -183,6 +184,7 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         if self._saved is not None and self.trainer.ckpt_path:  # not where only the weights were loaded
             self._restore(self.engine, self._saved)
         self._saved = None
+        fit_first(self.engine, self.trainer.global_step, required=self.settings.fit_head is True)
         super().on_train_start()
 
     def on_train_end(self) -> None:

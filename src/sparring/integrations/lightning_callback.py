@@ -14,7 +14,8 @@ from sparring.integrations.lightning_imports import Callback, LightningModule, T
 from sparring.losses import Loss
 from sparring.losses.base import MultilabelLoss, reduce
 from sparring.training.accumulation import AdaptiveAccumulation
-from sparring.training.engine import current_delta, step_schedules
+from sparring.training.engine import current_delta
+from sparring.training.progress import step_schedules
 
 REFUSED = ("DeepSpeedStrategy", "FSDPStrategy", "ModelParallelStrategy")
 

@@ -41,6 +41,7 @@ class Settings:
     concede: float | None = _setting(None, "κ: give up samples whose strongest rival is ahead by more than κ")
     concede_warmup: float = _setting(CONCEDE_WARMUP, "share of the training in which nothing is conceded")
     speed: str = _setting("skip", "off, skip (exact) or fast (samples that are won, or nearly, rest)")
+    fit_head: bool | None = _setting(None, "begin with a last layer fitted in closed form; overrides speed")
     settle: float | None = _setting(None, "share of plain softmax for every sample at the end (fast: 0.25)")
     skip: str | None = _setting(None, "off, micro, rows, two-pass or auto; overrides speed")
     rest: bool | None = _setting(None, "whether won samples rest; overrides speed")
@@ -80,6 +81,7 @@ class Settings:
             accumulation=self.accumulation,
             lam=self.lam,
             settle=self.settle,
+            fit_head=self.fit_head,
             seed=seed,
         )
 

@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from sparring.backward.skipper import Counts, ForwardResult, Skipper, has_batch_norm
 from sparring.heads.linear import LinearLoss
 from sparring.heads.parallel.collectives import Collectives
-from sparring.losses import Loss
-from sparring.losses.delta import DeltaSchedule, delta_value
+from sparring.losses.delta import delta_value
 from sparring.training.accumulation import ConstantAccumulation
 from sparring.training.batches import Batch
 from sparring.training.history import MarginHistory
 from sparring.training.presets import RunParts
-from sparring.training.progress import Budget, measure_forward_share
+from sparring.training.progress import Budget, measure_forward_share, step_schedules
 from sparring.training.record import Record
 from sparring.training.resting.sampler import RestingLoader
 
@@ -45,6 +44,10 @@ class WindowResult(NamedTuple):
     won_share: float  # of the rows it trained on; of an earlier window, where it has none
     accumulation: int  # batches it trained on
     conceded_share: float | None  # of all its rows, those of checks too; None: the loss has no κ
+
+    def counts(self) -> dict[str, float]:
+        """The results by name, without those that are None."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 @dataclass
@@ -80,8 +83,7 @@ class Engine:
         self.collectives = Collectives(device=self.device)
         self.won_share = 0.0  # of the last window
         self.passes = [0.0, 0.0]  # forward and backward passes that the budget was not charged for yet
-        if self.parts.note:
-            self._say([self.parts.note])
+        self.say([self.parts.note] if self.parts.note else [])
         self.lost: list[int] = []  # samples that failed a check and have not been trained on yet
         self._has_batch_norm = has_batch_norm(self.model)
         self.collectives.broadcast([*self.model.parameters(), *self.model.buffers()])
@@ -90,9 +92,9 @@ class Engine:
         """Remove the hooks from the model."""
         self.skipper.close()
         if self.scorecard is not None:
-            self._say(self.scorecard.conclusion())
+            self.say(self.scorecard.conclusion())
 
-    def _say(self, notes: Iterable[str]) -> None:
+    def say(self, notes: Iterable[str]) -> None:
         """Put what happened, and why, into the record and the log."""
         for note in notes:
             self.record.notes.append(note)
@@ -119,7 +121,7 @@ class Engine:
         Samples that fail a check are trained on together with the next batch, or as soon as they fill one.
         """
         if self.scorecard is not None:
-            self._say(self.scorecard.take_notes())
+            self.say(self.scorecard.take_notes())
         if batch.data is None:
             return
         batch = batch._replace(indices=batch.indices.to(self.device))
@@ -187,7 +189,7 @@ class Engine:
 
         share = measure_forward_share(self.model, forward, self.device)
         budget.forward_share = self.collectives.broadcast_object(share)
-        self._say([f"budget {budget.epochs:g}: a forward pass takes {budget.forward_share:g} of both passes"])
+        self.say([f"budget {budget.epochs:g}: a forward pass takes {budget.forward_share:g} of both passes"])
 
     def check(self, batch: Batch) -> None:
         """Run a forward pass without gradients in eval mode."""
@@ -290,11 +292,3 @@ def current_delta(loss: nn.Module) -> float | None:
     """The current δ of a loss; None for a loss without one."""
     delta = getattr(loss, "delta", None)
     return None if delta is None else delta_value(delta)
-
-
-def step_schedules(loss: Loss | LinearLoss, n_steps: int, won_share: float) -> None:
-    """Advance the schedules of δ and κ, if the loss has some."""
-    for schedule in loss.settings().values():
-        if isinstance(schedule, DeltaSchedule):
-            for _ in range(n_steps):
-                schedule.step(won_share)

@@ -57,6 +57,7 @@ def identity(loop: Loop) -> dict[str, Any]:
         "schedule": _schedule(loop),
         "accumulation": _attributes(loop.engine.accumulation, "lam", "max_steps", "decide"),
         "scorecard": _attributes(loop.scorecard, *getattr(loop.scorecard, "rules", ())),
+        "fit_head": loop.parts.fit_head or None,  # absent in older checkpoints
         "lengths": None if loop.lengths is None else digest_of(loop.sampler.lengths),
         "forward": _name(loop.forward),
         "collate": _name(loop.collate),

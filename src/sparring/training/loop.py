@@ -33,6 +33,7 @@ try:
 
     from sparring.training import resume
     from sparring.training.engine import Engine
+    from sparring.training.fitted_head.fit_first import fit_first
 except ImportError as error:
     raise ImportError("the training loop needs Accelerate: pip install 'sparring[lab]'") from error
 
@@ -81,6 +82,7 @@ class Loop:
     schedule: optimizers.Schedule | str = "linear"  # or cosine, constant
     accumulation: AdaptiveAccumulation | int = 1  # an int is a fixed number of batches for each step
     speed: str = "skip"  # a preset: off, skip or fast
+    fit_head: bool | None = None  # begin with a last layer that `fit_head` has set; None: as speed says
     settle: float | None = None  # share of plain softmax for every sample at the end; None: as speed says
     skip: str | None = None  # mode of the Skipper: off, micro, rows, two-pass or auto; None: as speed says
     scorecard: Scorecard | bool | None = None  # lets samples rest; True: with defaults; None: as speed says
@@ -124,6 +126,7 @@ class Loop:
             check=False if self.scorecard is False else None,
             accumulation=ConstantAccumulation.of(self.accumulation),
             settle=self.settle,
+            fit_head=self.fit_head,
             seed=self.seed,
         )
         self.make_schedule = optimizers.find_schedule(self.schedule)
@@ -154,8 +157,8 @@ class Loop:
         if self.record.done:
             return self.record
         self._prepare()
-        hidden = not (sys.stderr.isatty() if self.progress is None else self.progress)
-        self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=hidden, desc="training")
+        shown = sys.stderr.isatty() if self.progress is None else self.progress
+        self.bar = tqdm(total=self.total_steps, initial=self.n_done, disable=not shown, desc="training")
         try:
             while not self.record.done:
                 self._run_epoch()
@@ -195,6 +198,7 @@ class Loop:
         self.identity: dict[str, Any] = {}
         resume.begin(self)
         self.engine.measure_cost()
+        fit_first(self.engine, self.n_done, required=self.fit_head is True)
 
     def _run_epoch(self) -> None:
         if self.loader.finished:
@@ -227,14 +231,12 @@ class Loop:
         """The optimizer step of a window."""
         window = self.engine.close_window()
         n_done = self.run_progress.n_done
-        norm = None
-        if self.max_grad_norm is not None:
-            norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        clip, limit = self.accelerator.clip_grad_norm_, self.max_grad_norm
+        norm = None if limit is None else clip(self.model.parameters(), limit)
         self.prepared_optimizer.step()
         self.monitor.add_update(n_done, norm)
         self.prepared_optimizer.zero_grad()
-        counts = {name: value for name, value in window._asdict().items() if value is not None}
-        entry = {"step": n_done, "epoch": self.sampler.epoch, **counts}
+        entry: dict[str, Any] = {"step": n_done, "epoch": self.sampler.epoch, **window.counts()}
         entry |= {"delta": self.engine.delta, "lr": self.lr_schedule.get_last_lr()[0]}
         self._follow(n_done)
         if self.log_step is not None and self.collectives.rank == 0:
@@ -242,8 +244,7 @@ class Loop:
 
     def _follow(self, n_done: int) -> None:
         """Advance learning rate, δ and the progress bar. Resting samples count as done."""
-        n_steps = max(0, n_done - self.n_done)
-        for _ in range(n_steps):
+        for _ in range(n_steps := max(0, n_done - self.n_done)):
             self.lr_schedule.step()
         self.engine.follow(n_steps)
         self.bar.update(n_steps)
@@ -259,16 +260,16 @@ class Loop:
             self._end_record()
             self.engine.sync_history()
         self.record.done = self.record.done or last
-        due = self._crossed(self.save_every) or (end and self.save_every is None)
-        if due or self.record.done or self.stopping or resume.is_due(self):
+        due = self._crossed(self.save_every) or (end and self.save_every is None) or resume.is_due(self)
+        if due or self.record.done or self.stopping:
             resume.save(self)
         if self.stopping and not self.record.done:
             raise KeyboardInterrupt
         self.n_paused = self.n_done
         self.record.start_clock()
 
-    def _crossed(self, every: int | None) -> bool:
-        return every is not None and self.n_done // every > self.n_paused // every
+    def _crossed(self, n: int | None) -> bool:
+        return n is not None and self.n_done // n > self.n_paused // n
 
     def _evaluate(self) -> None:
         """Evaluate on every process, with the buffers of the first one, whose metrics count."""

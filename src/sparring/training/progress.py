@@ -64,8 +64,9 @@ class Budget:
         self.forward_share = forward_share
         self.costs = None if lengths is None else lengths / lengths.float().mean().clamp(min=1e-9)
         self.spent = 0.0  # in samples with both passes
+        self.spent_before = 0.0  # of that, before training, to fit the head
         self._idle = 0  # epochs in a row without a pass
-        self._spent_before = 0.0  # at the end of the epoch before
+        self._last_spent = 0.0  # at the end of the epoch before
 
     def sample_cost(self, indices: Tensor) -> float:
         """The mean cost of these samples; that of all samples is 1."""
@@ -81,13 +82,19 @@ class Budget:
         return self.spent / self.n_samples
 
     @property
+    def share_done(self) -> float:
+        """How much is spent of what the budget leaves for training."""
+        total = self.epochs * self.n_samples
+        return (self.spent - self.spent_before) / max(total - self.spent_before, 1e-9)
+
+    @property
     def is_spent(self) -> bool:
         return self.epochs_spent >= self.epochs - 1e-9
 
     def end_epoch(self) -> None:
         """Raise RuntimeError after many epochs in which every sample rested: such a run would never end."""
-        self._idle = self._idle + 1 if self.spent == self._spent_before else 0
-        self._spent_before = self.spent
+        self._idle = self._idle + 1 if self.spent == self._last_spent else 0
+        self._last_spent = self.spent
         if self._idle >= MAX_IDLE_EPOCHS:
             raise RuntimeError(
                 f"every sample rested for {self._idle} epochs, so the budget is never spent; a scorecard must"
@@ -95,10 +102,12 @@ class Budget:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"spent": self.spent, "forward_share": self.forward_share}
+        names = ("spent", "spent_before", "forward_share")
+        return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.spent = self._spent_before = float(state["spent"])
+        self.spent = self._last_spent = float(state["spent"])
+        self.spent_before = float(state.get("spent_before", 0.0))
         if self.forward_share is None:
             self.forward_share = state["forward_share"]
 
@@ -164,6 +173,14 @@ def awake_from(loss: Loss | LinearLoss, n_planned: int) -> int | None:
     return None if step is None else step // n_planned
 
 
+def step_schedules(loss: Loss | LinearLoss, n_steps: int, won_share: float) -> None:
+    """Advance the schedules of δ and κ, if the loss has some."""
+    for schedule in loss.settings().values():
+        if isinstance(schedule, DeltaSchedule):
+            for _ in range(n_steps):
+                schedule.step(won_share)
+
+
 class Progress:
     """The steps of a loop.
 
@@ -223,7 +240,7 @@ class Progress:
         """Planned batches since training began, with the batches of this epoch that were trained on."""
         if self.budget is None:
             return self.loader.sampler.progress(self.loader.position - 1)
-        return min(self.total_steps, math.floor(self.budget.epochs_spent * self.n_planned + 0.5))
+        return min(self.total_steps, math.floor(self.budget.share_done * self.total_steps + 0.5))
 
     @property
     def is_finished(self) -> bool:

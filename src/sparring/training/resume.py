@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparring.files import CheckpointWarning
 from sparring.training import checkpoint
-from sparring.training.engine import step_schedules
 from sparring.training.identity import UNCHANGEABLE, differences, identity
+from sparring.training.progress import step_schedules
 
 if TYPE_CHECKING:
     from sparring.training.loop import Loop

@@ -167,11 +167,15 @@ def test_other_settings_seeds_and_data_have_other_folders(tmp_path: Path) -> Non
 
 
 def test_the_best_model_is_tested_and_kept_not_the_last(tmp_path: Path) -> None:
-    """A learning rate that ruins the network: the first look at dev is the best."""
-    made = planned(tmp_path, lr=3.0, schedule="constant", max_grad_norm=0.0, epochs=6, seed=2)
-    summary = run(made)
-    evaluations = made.folder.lines("evaluations")
-    values = [entry["accuracy"] for entry in evaluations]
+    """A learning rate that ruins the network: an earlier look at dev is the best, with most seeds."""
+    for seed in range(8):  # which ones depends on the processor's rounding
+        settings = {"lr": 3.0, "schedule": "constant", "max_grad_norm": 0.0, "epochs": 6, "seed": seed}
+        made = planned(tmp_path / str(seed), **settings)
+        summary = run(made)
+        evaluations = made.folder.lines("evaluations")
+        values = [entry["accuracy"] for entry in evaluations]
+        if max(values) > values[-1]:
+            break
     assert summary["best_step"] == evaluations[values.index(max(values))]["step"] < evaluations[-1]["step"]
     assert max(values) == summary["dev"]["accuracy"]
     built = load(made.folder.model, "multi-class")

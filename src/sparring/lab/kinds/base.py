@@ -14,7 +14,7 @@ from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
 from sparring.losses import list_losses
 
 LONGEST = 280  # characters of a sample that a report shows
-PRETRAINED_ONLY = ("layers", "freeze_embeddings", "pooling")
+PRETRAINED_ONLY = ("layers", "freeze_embeddings", "freeze_layers", "pooling")
 
 
 class Kind:

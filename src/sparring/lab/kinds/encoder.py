@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sparring.heads.linear import LinearLoss
+from sparring.lab.models.text.frozen import call
 from sparring.losses import Loss
 
 Sample = dict[str, Any]
@@ -78,7 +79,7 @@ class Encoder:
     def forward(self, net: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Call the network on a batch. Returns logits with the classes second, and targets."""
         inputs = {name: value for name, value in batch.items() if name != "labels"}
-        logits: Tensor = net(**inputs).logits
+        logits: Tensor = call(net, inputs).logits
         return (logits.movedim(-1, 1) if logits.ndim > 2 else logits), batch["labels"]
 
     def decode(self, logits: Tensor, samples: Samples, features: Sequence[Features]) -> Iterator[Any]:

@@ -52,7 +52,7 @@ class SpellingKind(TextKind):
         **TextKind.models,
         "tiny": ModelDefaults(epochs=8, lr=3e-3, pieces=1, from_scratch=True),
     }
-    model_options = ("layers", "freeze_embeddings")
+    model_options = ("layers", "freeze_embeddings", "freeze_layers")
 
     def recognises(self, columns: Any) -> bool:
         """Sources and targets have equal lengths, but for a few mistakes, which are reported then."""

@@ -11,9 +11,10 @@ from torch import Tensor
 from sparring.lab.kinds.base import Kind
 from sparring.lab.kinds.encoder import Encoder, Features, Labels, Samples
 from sparring.lab.models.settings import Model, ModelDefaults, ModelOptions
+from sparring.lab.models.text.frozen import HIDDEN, pad_hidden
 
 CHUNK = 500  # samples tokenized at once, because a tokenizer keeps what it cuts off until it returns
-NO_INPUTS = ("labels", "positions")  # features that are not for the model
+NO_INPUTS = ("labels", "positions", HIDDEN)  # features that are not for the model
 
 
 class TextEncoder(Encoder):
@@ -55,7 +56,8 @@ class TextEncoder(Encoder):
         inputs = [
             {name: value for name, value in feature.items() if name not in NO_INPUTS} for feature in features
         ]
-        return dict(self.tokenizer.pad(inputs, return_tensors="pt"))
+        padded = dict(self.tokenizer.pad(inputs, return_tensors="pt"))
+        return padded | pad_hidden(features, self.tokenizer.padding_side)
 
     def lengths(self, features: Sequence[Features]) -> list[int] | None:
         return [len(feature["input_ids"]) for feature in features]
@@ -74,7 +76,7 @@ class TextKind(Kind):
         "m3e-small": ModelDefaults(epochs=5, lr=3e-4),
     }
     pretrained = "minilm"
-    model_options: tuple[str, ...] = ("layers", "freeze_embeddings", "pooling")
+    model_options: tuple[str, ...] = ("layers", "freeze_embeddings", "freeze_layers", "pooling")
 
     def texts(self, train: Samples) -> list[str]:
         """All training texts, from which a vocabulary is made."""

@@ -131,7 +131,7 @@ class TokenKind(TextKind):
     words = True
     encoder_class = TokenEncoder
     auto_class = "AutoModelForTokenClassification"
-    model_options = ("layers", "freeze_embeddings")
+    model_options = ("layers", "freeze_embeddings", "freeze_layers")
 
     def recognises(self, columns: Any) -> bool:
         text, label = columns.roles.get("text"), columns.roles.get("label")

@@ -23,8 +23,9 @@ from transformers.utils import logging
 from sparring.lab.errors import UserError, option
 from sparring.lab.models import audio, vision  # noqa: F401, registers their classes with transformers
 from sparring.lab.models.offline import look_for_hub
-from sparring.lab.models.pooled import MeanPooledForSequenceClassification
 from sparring.lab.models.settings import Model, ModelOptions, label_names
+from sparring.lab.models.text.frozen import FrozenLayers
+from sparring.lab.models.text.pooled import MeanPooledForSequenceClassification
 from sparring.lab.models.tiny import TinyConfig, character_tokenizer
 from sparring.lab.models.trust import refusing
 from sparring.lab.models.wheels import WHEELS, find
@@ -124,6 +125,8 @@ def pretrained_text_model(
         net.config.pad_token_id = tokenizer.pad_token_id
     if options.freeze_embeddings:
         freeze_embeddings(net)
+    if options.freeze_layers is not None:
+        FrozenLayers(net, options.freeze_layers, name)
     return Model(net, tokenizer)
 
 

@@ -11,6 +11,7 @@ class ModelOptions:
 
     layers: int | None = None  # keep only the first layers of a pre-trained encoder
     freeze_embeddings: bool = False
+    freeze_layers: int | None = None  # do not train the embeddings and the first layers
     pooling: str | None = None  # "mean" puts the classification head on the mean of the tokens
     image_size: int | None = None  # height and width that images are scaled to
     augment: str | None = None  # training images: "off", "crop" or "flip"

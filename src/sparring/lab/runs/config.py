@@ -79,6 +79,7 @@ class Config:
     )
     layers: int | None = _model(None, "keep only the first n layers of a pre-trained model", low=1)
     freeze_embeddings: bool = _model(False, "do not train the embeddings of a pre-trained model")
+    freeze_layers: int | None = _model(None, "nor its first n layers, which then run only once", low=1)
     pooling: str | None = _model(
         None,
         "mean: put the head on the mean of the tokens, as for sentence encoders (default: the model's own)",
@@ -117,6 +118,7 @@ class Config:
         "off; skip: no backward pass for won samples; fast: samples also rest",
         choices=tuple(SPEEDS),
     )
+    fit_head: bool | None = _training(None, "begin with a fitted last layer (default: with --speed fast)")
     settle: float | None = _training(None, "last share with plain softmax (fast: 0.25)", low=0, high=1)
     skip: str | None = _training(
         None, "how the backward pass is skipped (default: rows); auto measures the fastest way", choices=MODES
@@ -275,7 +277,8 @@ SETTINGS = settings_of(Config)
 IDENTITY = [name for name, known in SETTINGS.items() if known.changes and name != "seed"]
 # Settings that came later: while they are not set, folders made before them keep their names.
 LATER = (
-    "pooling", "image_size", "augment", "max_target_length", "beams", "budget", "forward_share", "settle",
+    "pooling", "freeze_layers", "image_size", "augment", "max_target_length", "beams",
+    "budget", "forward_share", "settle", "fit_head",
     *LOSS_SETTINGS[-6:],
 )  # fmt: skip
 # Settings that a contestant may have for itself.

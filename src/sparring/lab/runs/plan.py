@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sparring.lab.datasets import Data, Sample, Task, UserError, Where, get_task, known
 from sparring.lab.errors import option
@@ -34,6 +36,19 @@ class Plan:
     @property
     def name(self) -> str:
         return f"{self.config.label} seed {self.config.seed}"
+
+    def facts(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """What ``data.json`` says of the data; ``sizes`` are the numbers of samples that the run uses."""
+        return {
+            "task": self.task.name,
+            "kind": self.data.kind.name,
+            "source": self.data.source,
+            "notes": self.data.notes,
+            "top_k": self.task.top_k,
+            "fingerprint": self.data.fingerprint,
+            "sizes": dict(sizes),
+            "labels": self.data.labels,
+        }
 
 
 def open_task(config: Config) -> tuple[Task, Data]:

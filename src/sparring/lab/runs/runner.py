@@ -20,6 +20,7 @@ from sparring.lab.kinds.encoder import Features
 from sparring.lab.kinds.metrics import pearson
 from sparring.lab.loss_settings import loss_settings
 from sparring.lab.models.settings import ModelOptions
+from sparring.lab.models.text.frozen import frozen_layers
 from sparring.lab.process import check_device, free_threads, machine, stop_on_interrupt
 from sparring.lab.runs import records
 from sparring.lab.runs.evaluate import Calibration, Evaluation, Evaluator
@@ -38,7 +39,7 @@ N_SUSPECTS = 50  # of the training samples, for the report
 SAVE_SECONDS = 30.0  # between checkpoints, unless --save-every is set
 NOT_METRICS = ("step", "epoch", "seconds", "value", "best")  # further entries of an evaluation
 LOOP_SETTINGS = (  # that a config and the training loop name alike
-    "schedule", "budget", "forward_share", "speed", "settle", "skip",
+    "schedule", "budget", "forward_share", "speed", "fit_head", "settle", "skip",
     "on_divergence", "eval_every", "metric", "patience",
     "save_every", "seed",
 )  # fmt: skip
@@ -101,6 +102,7 @@ class Run:
         self.log = RunLog(self.path, config.tensorboard)
         self.train = train
         features = self.encoder.encode(train)
+        self.frozen_seconds = self._add_frozen_outputs(features)
         try:
             self.loop = self._loop(features, cut(plan.data.dev, config.n_dev))
         except ValueError as error:  # a setting out of range
@@ -145,7 +147,14 @@ class Run:
         )
 
     def _evaluator(self, samples: list[Sample]) -> Evaluator:
-        return Evaluator(self.plan.task.kind, self.encoder, samples, self.eval_loss)
+        evaluator = Evaluator(self.plan.task.kind, self.encoder, samples, self.eval_loss)
+        self._add_frozen_outputs(evaluator.features)
+        return evaluator
+
+    def _add_frozen_outputs(self, features: list[Features]) -> float | None:
+        net = self.model.net.to(self.accelerator.device)
+        frozen = frozen_layers(net)
+        return None if frozen is None else frozen.add_outputs(net, self.encoder, features)
 
     def _log_step(self, entry: dict[str, Any]) -> None:
         self.log.write("steps", entry, self.loop.record)
@@ -226,24 +235,11 @@ class Run:
         return test
 
     def _write_settings(self) -> None:
-        task, data = self.plan.task, self.plan.data
         records.write(self.path / "config.toml", self.config.toml())
         records.write_json(self.path / "machine.json", machine())
-        facts = {
-            "task": task.name,
-            "kind": data.kind.name,
-            "source": data.source,
-            "notes": data.notes,
-            "top_k": task.top_k,
-            "fingerprint": data.fingerprint,
-            "sizes": {
-                "train": len(self.loop.data),
-                "dev": len(self.dev.samples),
-                "test": len(self.test) if self.config.test else 0,
-            },
-            "labels": data.labels,
-        }
-        records.write_json(self.path / "data.json", facts)
+        n_test = len(self.test) if self.config.test else 0
+        sizes = {"train": len(self.loop.data), "dev": len(self.dev.samples), "test": n_test}
+        records.write_json(self.path / "data.json", self.plan.facts(sizes))
 
     def _summary(self, record: Any, test: Evaluation | None) -> dict[str, Any]:
         best = record.best or record.evaluations[-1]
@@ -264,6 +260,7 @@ class Run:
             "epochs": len(record.epochs),
             "notes": record.notes,
             "n_samples": len(self.loop.data),
+            "frozen_seconds": self.frozen_seconds,
             "n_planned": len(self.loop.data) * self.loop.n_done / self.loop.sampler.n_planned,
             **{name: record.totals[name] for name in (*COUNTS, "seconds", "cpu_seconds")},
             "folder": str(self.path),

@@ -1,0 +1,1 @@
+"""A last linear layer that is set in closed form before training."""
