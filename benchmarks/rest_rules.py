@@ -130,16 +130,16 @@ class Features:
         }
 
 
-def run(task: str, out: Path, rules: list[str]) -> None:
+def run(task: str, out: Path, rules: list[str], budgets: list[float]) -> None:
     """Rules on a task, seed by seed."""
     folder = out / task
     features = Features(task, out)
-    for budget in BUDGETS:
+    for budget in budgets:
         for lr in LRS:
             path = file_of(folder, "tune", f"{budget:g}", lr)
             once(path, lambda b=budget, r=lr: features.run({}, r, b, TUNING_SEED))
     for seed in range(N_SEEDS):
-        for budget in BUDGETS:
+        for budget in budgets:
             scores = {
                 lr: json.loads(file_of(folder, "tune", f"{budget:g}", lr).read_text())["dev"]["metric"]
                 for lr in LRS
@@ -158,16 +158,17 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/rest_rules"))
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=TASKS)
     parser.add_argument("--rules", nargs="*", default=list(RULES), choices=list(RULES), metavar="RULE")
+    parser.add_argument("--budgets", nargs="*", type=float, default=list(BUDGETS))
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     for task in options.tasks:
         (options.out / task).mkdir(parents=True, exist_ok=True)
         if options.what == "run":
-            run(task, options.out, options.rules)
+            run(task, options.out, options.rules, options.budgets)
             continue
         about = {**provenance(__file__, argv, 1), "seed": list(range(N_SEEDS)), "rules": RULES}
         results = ROOT / "docs" / "results" / "frontier" / "rest_rules"
-        show(options.out / task, task, BUDGETS, about, results, list(RULES))
+        show(options.out / task, task, options.budgets, about, results, list(RULES))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_every_sample_is_awake_and_in_plain_softmax_when_a_run_settles() -> None
     assert [epoch["delta"] for epoch in record.epochs][-3:] == [1.0, 1.0, 1.0]  # 1 from the next step on
     assert made.objective.delta.before.value == 0.6
     assert record.notes[0].startswith("speed fast: as-softmax, δ 0.6")
-    assert "rest" in record.notes[1]
+    assert any("rest" in note for note in record.notes[1:])
 
 
 def test_settling_under_a_budget_wakes_every_sample_at_once() -> None:
