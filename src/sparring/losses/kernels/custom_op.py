@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparring.losses.base import at_least_float32
 from sparring.losses.kernels.margin_softmax_chunks import compute_rows
+from sparring.losses.kernels.modes import at_least_float32
 from sparring.losses.kernels.rule import MarginRule, make_rule
 
 _ARGUMENTS = "Tensor logits, Tensor target, Tensor valid, str family, Tensor settings, bool with_grad"

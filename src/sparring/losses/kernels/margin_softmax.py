@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparring.losses.base import in_forward_mode, in_vmap, valid_targets
+from sparring.losses.base import valid_targets
 from sparring.losses.kernels.margin_softmax_chunks import compute_rows, equation, gradient
+from sparring.losses.kernels.modes import in_forward_mode, in_vmap
 from sparring.losses.kernels.rule import MarginRule
 from sparring.losses.rows import RowLosses
 
