@@ -46,8 +46,10 @@ def class_rows(
         return soft_target_rows(row_function, input, target, weight, row_weight, extras, **settings)
     check_class_input(input, target, weight, ignore_index)
     logits = class_last(input)
-    logits = logits.reshape(-1, logits.shape[-1])  # (rows, C)
-    target = target.reshape(-1).long()  # (rows,)
+    if logits.dim() != 2:
+        logits = logits.reshape(-1, logits.shape[-1])  # (rows, C)
+        target = target.reshape(-1)  # (rows,)
+    target = target.long()
     rows = row_function(logits, target, ignore_index=ignore_index, **settings)
     if row_weight is not None:
         rows = rows.scaled(row_weight)
