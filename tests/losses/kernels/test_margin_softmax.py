@@ -228,6 +228,7 @@ def test_compiled_with_few_classes(loss: sparring.Loss) -> None:
     odd = logits.clone()
     odd[1, 2], odd[2, 0], odd[4, 1] = torch.nan, torch.inf, -torch.inf
     odd[5, target[5].clamp(min=0)] = -torch.inf
+    torch._dynamo.reset()
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     for numbers in (logits, odd):
         for dtype in (torch.float32, torch.bfloat16):
@@ -242,6 +243,7 @@ def test_compiled_with_few_classes(loss: sparring.Loss) -> None:
 def test_compiled_with_few_classes_has_no_silent_second_derivative() -> None:
     logits, target = mixed(2000, 7)
     x = logits.requires_grad_()
+    torch._dynamo.reset()
     loss = torch.compile(sparring.ASSoftmaxLoss(0.3), fullgraph=True, backend="eager")
     (gradient,) = torch.autograd.grad(loss(x, target), x, create_graph=True)
     with pytest.raises(RuntimeError):
