@@ -3,6 +3,8 @@
 The module of the same name documents each loss: `ASSoftmaxLoss` for `as_softmax_loss`. Defaults are the same.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from sparring.heads.functional import (
@@ -13,9 +15,10 @@ from sparring.heads.functional import (
 )
 from sparring.losses.am_softmax import am_softmax_rows
 from sparring.losses.as_softmax import as_logit_rows, as_softmax, as_softmax_rows
-from sparring.losses.base import class_loss, multilabel_loss
+from sparring.losses.base import RowFunction, class_loss, multilabel_rows, reduce
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule
 from sparring.losses.entmax import entmax15_rows, sparsemax_rows
+from sparring.losses.kernels.mean_node import short_mean
 from sparring.losses.multilabel import (
     multilabel_as_softmax_rows,
     multilabel_softmax_rows,
@@ -181,7 +184,7 @@ def multilabel_softmax_loss(
 ) -> Tensor:
     """Multi-label softmax (Eq. 14; Su 2020)."""
     settings = {"concede": concede, "pos_weight": pos_weight}
-    return multilabel_loss(multilabel_softmax_rows, input, target, ignore_index, reduction, **settings)
+    return _multilabel_loss(multilabel_softmax_rows, input, target, ignore_index, reduction, **settings)
 
 
 def multilabel_t_softmax_loss(
@@ -195,7 +198,7 @@ def multilabel_t_softmax_loss(
 ) -> Tensor:
     """Multi-label softmax at a temperature."""
     settings = {"tau": tau, "pos_weight": pos_weight}
-    return multilabel_loss(multilabel_t_softmax_rows, input, target, ignore_index, reduction, **settings)
+    return _multilabel_loss(multilabel_t_softmax_rows, input, target, ignore_index, reduction, **settings)
 
 
 def multilabel_sparse_softmax_loss(
@@ -209,7 +212,9 @@ def multilabel_sparse_softmax_loss(
 ) -> Tensor:
     """Multi-label softmax with the k largest terms of each sum."""
     settings = {"k": k, "pos_weight": pos_weight}
-    return multilabel_loss(multilabel_sparse_softmax_rows, input, target, ignore_index, reduction, **settings)
+    return _multilabel_loss(
+        multilabel_sparse_softmax_rows, input, target, ignore_index, reduction, **settings
+    )
 
 
 def multilabel_as_softmax_loss(
@@ -224,4 +229,21 @@ def multilabel_as_softmax_loss(
 ) -> Tensor:
     """Multi-label AS-Softmax (Eq. 15 to 18)."""
     settings = {"delta": delta, "concede": concede, "pos_weight": pos_weight}
-    return multilabel_loss(multilabel_as_softmax_rows, input, target, ignore_index, reduction, **settings)
+    return _multilabel_loss(multilabel_as_softmax_rows, input, target, ignore_index, reduction, **settings)
+
+
+def _multilabel_loss(
+    row_function: RowFunction,
+    input: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    reduction: str,
+    **settings: Any,
+) -> Tensor:
+    if reduction == "mean" and settings.get("pos_weight") is None:
+        settings.pop("pos_weight", None)
+        mean = short_mean(row_function, input, target, ignore_index, **settings)
+        if mean is not None:
+            return mean
+    rows = multilabel_rows(row_function, input, target, ignore_index, **settings)
+    return reduce(rows, reduction, input, target.shape[:-1])

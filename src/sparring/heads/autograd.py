@@ -15,8 +15,9 @@ from torch import Tensor
 from sparring.heads import chunked
 from sparring.heads.dispatch import HeadInputs, HeadSpec
 from sparring.heads.gradients import HeadGradients, NeedsGrad
-from sparring.losses.base import in_autograd_vmap, in_vmap, valid_targets
+from sparring.losses.base import valid_targets
 from sparring.losses.checks import is_known_true
+from sparring.losses.kernels.modes import in_autograd_vmap, in_vmap
 from sparring.losses.rows import RowLosses
 
 N_INPUTS = len(HeadInputs._fields)

@@ -9,9 +9,9 @@ from torch import Tensor
 from sparring.heads.chunk_kernels import solve_chunk
 from sparring.heads.dispatch import HeadInputs, HeadSpec
 from sparring.heads.gradients import GradientAccumulator, HeadGradients, NeedsGrad
-from sparring.losses.base import at_least_float32
 from sparring.losses.checks import check_class_values
 from sparring.losses.kernels import margin_softmax_cpu
+from sparring.losses.kernels.modes import at_least_float32
 
 # On CPU a chunk has at least MIN_CHUNK_ROWS rows and MIN_CHUNK_SIZE logits.
 MIN_CHUNK_ROWS = 230

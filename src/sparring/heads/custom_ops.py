@@ -9,7 +9,7 @@ from sparring.heads import chunked
 from sparring.heads.autograd import N_INPUTS, pull_back
 from sparring.heads.dispatch import RULES, HeadInputs, HeadSpec
 from sparring.heads.gradients import HeadGradients, NeedsGrad
-from sparring.losses.base import at_least_float32
+from sparring.losses.kernels.modes import at_least_float32
 
 _INPUTS = "Tensor features, Tensor weight, Tensor? bias, Tensor target, Tensor? coefficient"
 _SPEC = (

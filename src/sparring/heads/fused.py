@@ -20,11 +20,12 @@ from sparring.heads.dispatch import (
 )
 from sparring.heads.gradients import NeedsGrad
 from sparring.losses import base
-from sparring.losses.base import MEANS, RowFunction, at_least_float32, in_float32, in_forward_mode
+from sparring.losses.base import RowFunction
 from sparring.losses.checks import check_count, check_linear_input, under_autocast
-from sparring.losses.kernels.dense_mean import MAX_SIZE
 from sparring.losses.kernels.implementation import VARIABLE, choose_impl
 from sparring.losses.kernels.margin_softmax_dense import MAX_CLASSES
+from sparring.losses.kernels.mean_node import MAX_SIZE, MEANS
+from sparring.losses.kernels.modes import at_least_float32, in_float32, in_forward_mode
 from sparring.losses.rows import RowLosses, check_extras, row_extras
 
 
@@ -165,7 +166,7 @@ def linear_rows(
     row_weights = None
     if weight is not None:
         indices, valid = base.valid_targets(target, ignore_index)
-        row_weights = base.row_weights(weight, indices, valid, base.at_least_float32(features.dtype))
+        row_weights = base.row_weights(weight, indices, valid, at_least_float32(features.dtype))
     inputs = HeadInputs(features, linear_weight, linear_bias, target, row_weights)
     spec = HeadSpec(row_function, current_settings(settings), ignore_index, dtype, impl, chunk_rows)
     rows = fused_rows(inputs, spec, reduction, row_weight)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sparring.heads.dispatch import HeadInputs
-from sparring.losses.base import at_least_float32
+from sparring.losses.kernels.modes import at_least_float32
 
 
 class NeedsGrad(NamedTuple):

@@ -92,7 +92,7 @@ class SparringCallback(Callback):
             shape = target.shape[:-1] if isinstance(loss, MultilabelLoss) else target.shape
             return reduce(rows, loss.reduction, input, shape)
 
-        loss.forward = forward
+        loss.forward = forward  # type: ignore[method-assign]
 
     # ------------------------------------------------------------ windows
 

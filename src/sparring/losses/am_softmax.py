@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
+from sparring.losses.base import ClassLoss, register, valid_targets
 from sparring.losses.checks import check_count, check_positive, check_range
+from sparring.losses.kernels.modes import in_float32
 from sparring.losses.rows import RowLosses
 from sparring.losses.softmax import softmax_rows
 

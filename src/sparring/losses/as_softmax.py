@@ -5,13 +5,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from sparring.losses.base import MEANS, ClassLoss, register, valid_targets
+from sparring.losses.base import ClassLoss, register, valid_targets
 from sparring.losses.checks import check_class_input, check_range
 from sparring.losses.concede import check_concede, concede_value
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
 from sparring.losses.kernels.dense_mean import dense_mean
 from sparring.losses.kernels.margin_softmax import margin_softmax_rows
 from sparring.losses.kernels.margin_softmax_chunks import margin_log_softmax
+from sparring.losses.kernels.mean_node import MEANS
 from sparring.losses.kernels.rule import MarginRule, logit_rule, probability_rule
 from sparring.losses.rows import RowLosses, class_last
 

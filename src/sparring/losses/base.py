@@ -21,20 +21,14 @@ from sparring.losses.checks import (
     check_multilabel_input,
     check_pos_weight,
 )
-from sparring.losses.kernels.modes import at_least_float32 as at_least_float32
-from sparring.losses.kernels.modes import in_autograd_vmap as in_autograd_vmap
-from sparring.losses.kernels.modes import in_float32 as in_float32
-from sparring.losses.kernels.modes import in_forward_mode as in_forward_mode
-from sparring.losses.kernels.modes import in_vmap as in_vmap
+from sparring.losses.kernels.mean_node import MEANS, short_mean
+from sparring.losses.kernels.modes import in_float32
 from sparring.losses.rows import RowLosses, check_reduction, class_last, loss_dtype, row_extras, row_shape
 from sparring.losses.rows import row_weights as row_weights
 from sparring.losses.rows import valid_targets as valid_targets
 from sparring.losses.soft_targets import soft_target_rows, takes_probabilities
 
 RowFunction = Callable[..., RowLosses]
-# Row functions with a quicker way to the mean loss: a function of input, target, ignore_index and the
-# settings in the order of their names. It returns None where the rows have to be computed.
-MEANS: dict[RowFunction, Callable[..., Tensor | None]] = {}
 
 
 def class_rows(
@@ -52,8 +46,10 @@ def class_rows(
         return soft_target_rows(row_function, input, target, weight, row_weight, extras, **settings)
     check_class_input(input, target, weight, ignore_index)
     logits = class_last(input)
-    logits = logits.reshape(-1, logits.shape[-1])  # (rows, C)
-    target = target.reshape(-1).long()  # (rows,)
+    if logits.dim() != 2:
+        logits = logits.reshape(-1, logits.shape[-1])  # (rows, C)
+        target = target.reshape(-1)  # (rows,)
+    target = target.long()
     rows = row_function(logits, target, ignore_index=ignore_index, **settings)
     if row_weight is not None:
         rows = rows.scaled(row_weight)
@@ -100,25 +96,12 @@ def class_loss(
     reduction: str,
     **settings: Any,
 ) -> Tensor:
-    mean_function = MEANS.get(row_function)
-    if mean_function and weight is None and reduction == "mean" and not torch.compiler.is_compiling():
-        mean = mean_function(input, target, ignore_index, **settings)
+    if weight is None and reduction == "mean":
+        mean = short_mean(row_function, input, target, ignore_index, **settings)
         if mean is not None:
-            return mean if mean.dtype is input.dtype else mean.to(loss_dtype(input))
+            return mean
     rows = class_rows(row_function, input, target, weight, ignore_index, **settings)
     return reduce(rows, reduction, input, row_shape(input, target))
-
-
-def multilabel_loss(
-    row_function: RowFunction,
-    input: Tensor,
-    target: Tensor,
-    ignore_index: int,
-    reduction: str,
-    **settings: Any,
-) -> Tensor:
-    rows = multilabel_rows(row_function, input, target, ignore_index, **settings)
-    return reduce(rows, reduction, input, target.shape[:-1])
 
 
 class Loss(nn.Module):
@@ -128,11 +111,18 @@ class Loss(nn.Module):
     row_function: ClassVar[RowFunction]
     setting_names: ClassVar[tuple[str, ...]] = ()
     mean_settings: ClassVar[Callable[[Loss], tuple[Any, ...]]]  # ignore_index and the settings
+    weight_name: ClassVar[str]
+    has_own_rows: ClassVar[bool] = False  # a subclass with rows of its own: the mean follows from them
 
     def __init__(self, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__()
         self.ignore_index = ignore_index
         self.reduction = check_reduction(reduction)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "weight_name" not in vars(cls) and vars(cls).keys() & {"rows", "_rows", "settings"}:
+            cls.has_own_rows = True
 
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.setting_names}
@@ -159,6 +149,27 @@ class Loss(nn.Module):
     def _rows(self, input: Tensor, target: Tensor, **options: Any) -> RowLosses:
         raise NotImplementedError
 
+    def _shape(self, input: Tensor, target: Tensor) -> torch.Size:
+        """The shape of the row losses."""
+        raise NotImplementedError
+
+    def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
+        if row_weight is None and (mean := self._mean(input, target)) is not None:
+            return mean
+        options: dict[str, Any] = {} if row_weight is None else {"row_weight": row_weight}
+        rows = self.rows(input, target, **options)
+        return reduce(rows, self.reduction, input, self._shape(input, target))
+
+    def _mean(self, input: Tensor, target: Tensor) -> Tensor | None:
+        """The mean loss without its rows, where there is such a way."""
+        cls = type(self)
+        if torch.compiler.is_compiling() or cls.row_function not in MEANS or cls.has_own_rows:
+            return None
+        # self.weight would take longer than some operations on a small batch
+        if self.reduction != "mean" or self._buffers.get(cls.weight_name, self) is not None:
+            return None
+        return short_mean(cls.row_function, input, target, *cls.mean_settings(self))
+
     def extra_repr(self) -> str:
         settings = self.settings().items()
         hidden = (nn.Module, Tensor)
@@ -183,6 +194,7 @@ class ClassLoss(Loss):
     """
 
     weight: Tensor | None
+    weight_name = "weight"
 
     def __init__(
         self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
@@ -193,26 +205,8 @@ class ClassLoss(Loss):
     def _rows(self, input: Tensor, target: Tensor, **options: Any) -> RowLosses:
         return class_rows(type(self).row_function, input, target, self.weight, self.ignore_index, **options)
 
-    def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
-        cls = type(self)
-        mean_function = MEANS.get(cls.row_function)
-        # self.weight would take longer than some operations on a small batch
-        if (
-            mean_function is not None
-            and row_weight is None
-            and self.reduction == "mean"
-            and self._buffers.get("weight", self) is None
-            and cls.rows is Loss.rows
-            and cls._rows is ClassLoss._rows
-            and cls.settings is Loss.settings
-            and not torch.compiler.is_compiling()
-        ):
-            mean = mean_function(input, target, *cls.mean_settings(self))
-            if mean is not None:
-                return mean if mean.dtype is input.dtype else mean.to(loss_dtype(input))
-        options: dict[str, Any] = {} if row_weight is None else {"row_weight": row_weight}
-        rows = self.rows(input, target, **options)
-        return reduce(rows, self.reduction, input, row_shape(input, target))
+    def _shape(self, input: Tensor, target: Tensor) -> torch.Size:
+        return row_shape(input, target)
 
 
 class MultilabelLoss(Loss):
@@ -227,6 +221,7 @@ class MultilabelLoss(Loss):
     """
 
     pos_weight: Tensor | None
+    weight_name = "pos_weight"
 
     def __init__(
         self, ignore_index: int = -100, reduction: str = "mean", pos_weight: Tensor | None = None
@@ -242,9 +237,8 @@ class MultilabelLoss(Loss):
     def _rows(self, input: Tensor, target: Tensor, **options: Any) -> RowLosses:
         return multilabel_rows(type(self).row_function, input, target, self.ignore_index, **options)
 
-    def forward(self, input: Tensor, target: Tensor, *, row_weight: Tensor | None = None) -> Tensor:
-        options: dict[str, Any] = {} if row_weight is None else {"row_weight": row_weight}
-        return reduce(self.rows(input, target, **options), self.reduction, input, target.shape[:-1])
+    def _shape(self, input: Tensor, target: Tensor) -> torch.Size:
+        return target.shape[:-1]
 
 
 _REGISTRY: dict[str, type[Loss]] = {}

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparring.losses.base import in_float32, valid_targets
+from sparring.losses.base import valid_targets
 from sparring.losses.checks import check_class_input, check_multilabel_input
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, delta_value
 from sparring.losses.kernels.margin_softmax_chunks import margin_log_softmax
+from sparring.losses.kernels.modes import in_float32
 from sparring.losses.kernels.rule import probability_rule
 from sparring.losses.multilabel import labels_within_margin
 from sparring.losses.rows import class_last

@@ -12,7 +12,8 @@ import entmax
 import torch
 from torch import Tensor
 
-from sparring.losses.base import ClassLoss, in_float32, in_forward_mode, register, valid_targets
+from sparring.losses.base import ClassLoss, register, valid_targets
+from sparring.losses.kernels.modes import in_float32, in_forward_mode
 from sparring.losses.rows import RowLosses
 
 _PROJECTIONS: dict[float, Callable[..., Tensor]] = {1.5: entmax.entmax15, 2.0: entmax.sparsemax}

@@ -3,71 +3,18 @@
 log(1 + Σ exp x) is computed as the log-sum-exp of x and 0, so that it cannot overflow.
 """
 
-from typing import NamedTuple
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from sparring.losses.base import MultilabelLoss, in_float32, register
-from sparring.losses.checks import check_count, check_positive, is_known_true
-from sparring.losses.concede import check_concede, concede_value
+from sparring.losses.base import MultilabelLoss, register
+from sparring.losses.checks import check_count, check_positive
+from sparring.losses.concede import check_concede
 from sparring.losses.delta import DEFAULT_DELTA, DeltaSchedule, check_delta, delta_value
-from sparring.losses.kernels.dense_mean import MAX_SIZE
+from sparring.losses.kernels.labels import Labels, label_probabilities
+from sparring.losses.kernels.mean_node import MEANS, MeanForm, small_mean
+from sparring.losses.kernels.modes import in_float32
+from sparring.losses.kernels.multilabel_mean import is_small_multilabel, multilabel_mean
 from sparring.losses.rows import RowLosses
-from sparring.losses.softmax import softmax_rows
-
-
-class Labels(NamedTuple):
-    """The labels of N rows as masks."""
-
-    positive: Tensor  # (N, C) bool: label 1
-    negative: Tensor  # (N, C) bool: label 0
-    valid: Tensor  # (N,) bool: at least one label is not ignored
-    undefined: Tensor | None  # (N,) bool: a label is neither 0, 1 nor ignore_index; None: no row
-    log_pos_weight: Tensor | None  # (C,); None: all 0
-
-    @classmethod
-    def read(cls, target: Tensor, ignore_index: int, pos_weight: Tensor | None = None) -> "Labels":
-        log_pos_weight = None if pos_weight is None else pos_weight.log()
-        positive = target == 1
-        negative = target == 0
-        n_classes = target.shape[1]
-        n_counted = (positive | negative).sum(1)
-        if target.dtype == torch.bool or is_known_true(n_counted == n_classes):
-            return cls(positive, negative, n_counted > 0, None, log_pos_weight)
-        n_ignored = (target == ignore_index).sum(1)
-        undefined = n_counted + n_ignored < n_classes
-        return cls(positive, negative, n_ignored < n_classes, undefined, log_pos_weight)
-
-    def positive_terms(self, logits: Tensor) -> Tensor:
-        """log(w_t exp(−o_t)) for all classes, as if they were positive labels."""
-        return -logits if self.log_pos_weight is None else self.log_pos_weight.to(logits.dtype) - logits
-
-    def rows(
-        self,
-        logits: Tensor,
-        positive: Tensor,
-        negative: Tensor,
-        active: Tensor,
-        concede: float | DeltaSchedule | None = None,
-    ) -> RowLosses:
-        """Eq. 14 over the given positives and negatives. A row with an undefined label is NaN.
-
-        A row is conceded if a negative label is ahead of a positive one by more than κ = `concede`.
-        """
-        value = _log1p_sum_exp(logits, negative)
-        value = value + _log1p_sum_exp(self.positive_terms(logits), positive)
-        if self.undefined is not None:  # values cannot be checked without a device sync: fail loudly instead
-            value = value * torch.ones_like(value).masked_fill(self.undefined, torch.nan)
-            active = active | self.undefined
-        conceded = None
-        if (kappa := concede_value(concede)) < 1:
-            _, weakest, strongest = label_probabilities(logits, self.positive, self.negative)
-            behind = strongest - weakest > kappa + 4 * torch.finfo(logits.dtype).eps
-            conceded = behind.squeeze(1) & ~value.isnan()
-            active = active & ~conceded
-        return RowLosses(torch.where(active, value, 0), self.valid, active, conceded=conceded)
 
 
 def multilabel_softmax_rows(
@@ -160,26 +107,6 @@ def labels_within_margin(
     return positive & ~easy_positive, negative & ~easy_negative
 
 
-def label_probabilities(logits: Tensor, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return p of all labels, (N, C), the smallest of the positives and the largest of the negatives, (N, 1).
-
-    p carries no gradient. The smallest of no positives is 2, the largest of no negatives is −2.
-    """
-    p = torch.softmax(torch.where(positive | negative, logits.detach(), -torch.inf), dim=1)
-    weakest = torch.where(positive, p, 2).amin(1, keepdim=True)
-    strongest = torch.where(negative, p, -2).amax(1, keepdim=True)
-    return p, weakest, strongest
-
-
-def _log1p_sum_exp(x: Tensor, member: Tensor) -> Tensor:
-    """log(1 + Σ exp x) = −log softmax(0, x)_0: cross entropy of a class with logit 0 against the members."""
-    with_zero = torch.cat([torch.zeros_like(x[:, :1]), torch.where(member, x, -torch.inf)], dim=1)
-    zeros = torch.zeros_like(x[:, 0], dtype=torch.long)
-    if with_zero.numel() <= MAX_SIZE:
-        return F.cross_entropy(with_zero, zeros, reduction="none")
-    return softmax_rows(with_zero, zeros).value  # needs less memory
-
-
 def _largest(x: Tensor, member: Tensor, k: int) -> Tensor:
     """The k largest members of each row, as a mask."""
     if k >= x.shape[1]:
@@ -196,6 +123,37 @@ def _without_overflow(logits: Tensor) -> Tensor:
 
 def _any(mask: Tensor) -> Tensor:
     return mask.sum(1) > 0  # any() takes ten times as long
+
+
+def _softmax_mean(
+    logits: Tensor, target: Tensor, ignore_index: int, concede: float | DeltaSchedule | None = None
+) -> Tensor | None:
+    if concede is not None or not is_small_multilabel(logits, target, ignore_index):
+        return None
+    return small_mean(_FORM, logits, target, None)
+
+
+def _as_softmax_mean(
+    logits: Tensor,
+    target: Tensor,
+    ignore_index: int,
+    delta: float | DeltaSchedule,
+    concede: float | DeltaSchedule | None = None,
+) -> Tensor | None:
+    if concede is not None or not is_small_multilabel(logits, target, ignore_index):
+        return None
+    return small_mean(_FORM, logits, target, delta_value(delta))
+
+
+def _rows(logits: Tensor, target: Tensor, delta: float | None) -> RowLosses:
+    if delta is None:
+        return multilabel_softmax_rows(logits, target)
+    return multilabel_as_softmax_rows(logits, target, delta)
+
+
+_FORM = MeanForm(multilabel_mean, _rows)
+MEANS[multilabel_softmax_rows] = _softmax_mean
+MEANS[multilabel_as_softmax_rows] = _as_softmax_mean
 
 
 @register("multilabel-softmax", multilabel_softmax_rows, "concede")

@@ -22,7 +22,7 @@ def check_reduction(reduction: str) -> str:
 
 def class_last(input: Tensor) -> Tensor:
     """(C,), (N, C) or (N, C, d1, …) to (N, d1, …, C): one row of logits per target."""
-    return input if input.dim() == 1 else input.movedim(1, -1)
+    return input if input.dim() <= 2 else input.movedim(1, -1)
 
 
 def row_shape(input: Tensor, target: Tensor) -> torch.Size:
@@ -112,7 +112,7 @@ class RowLosses(NamedTuple):
     def mean(self) -> Tensor:
         """Σ w·l / Σ w over the valid rows, won and conceded ones too; a graph-connected 0 without any."""
         if self.weight is None:
-            return self.sum() / self.valid.sum().clamp(min=1)
+            return _nll_sum(self.value) / self.valid.sum().clamp(min=1).neg()
         total = _sum(self.weight.masked_fill(~self.valid, 0))
         return self.sum() / torch.where(total == 0, 1, total)
 
@@ -125,8 +125,12 @@ class RowLosses(NamedTuple):
 
 
 def _sum(value: Tensor) -> Tensor:
-    """Sum in the order in which F.cross_entropy sums, so that both agree to the bit."""
-    return -F.nll_loss(value.unsqueeze(1), torch.zeros_like(value, dtype=torch.long), reduction="sum")
+    return -_nll_sum(value)
+
+
+def _nll_sum(value: Tensor) -> Tensor:
+    """−Σ value in the order in which F.cross_entropy sums, so that both agree to the bit."""
+    return F.nll_loss(value.unsqueeze(1), torch.zeros_like(value, dtype=torch.long), reduction="sum")
 
 
 def check_extras(extras: Sequence[str]) -> tuple[str, ...]:

@@ -4,12 +4,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparring.losses.base import MEANS, ClassLoss, in_float32, register, valid_targets
+from sparring.losses.base import ClassLoss, register, valid_targets
 from sparring.losses.checks import check_positive, check_range
 from sparring.losses.concede import check_concede, concede_value
 from sparring.losses.delta import DeltaSchedule
-from sparring.losses.kernels.dense_mean import dense_mean, is_small
+from sparring.losses.kernels.dense_mean import dense_mean
 from sparring.losses.kernels.margin_softmax import margin_softmax_rows
+from sparring.losses.kernels.mean_node import MEANS, is_small
+from sparring.losses.kernels.modes import in_float32
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule
 from sparring.losses.rows import RowLosses
 from sparring.losses.soft_targets import SOFT_TARGETS, keep_all, scale, smooth
@@ -35,13 +37,13 @@ def _rule(concede: float | DeltaSchedule | None) -> MarginRule:
     return SOFTMAX_RULE if concede is None else SOFTMAX_RULE._replace(concede=concede_value(concede))
 
 
-def _softmax_mean(
+def softmax_mean(
     logits: Tensor, target: Tensor, ignore_index: int, concede: float | DeltaSchedule | None = None
 ) -> Tensor | None:
     return dense_mean(logits, target, _rule(concede), ignore_index)
 
 
-MEANS[softmax_rows] = _softmax_mean
+MEANS[softmax_rows] = softmax_mean
 
 
 def t_softmax_rows(logits: Tensor, target: Tensor, tau: float, ignore_index: int = -100) -> RowLosses:

@@ -3,11 +3,21 @@
 import torch
 from torch import Tensor
 
-from sparring.losses.base import ClassLoss, in_float32, register, valid_targets
+from sparring.losses.base import ClassLoss, register, valid_targets
 from sparring.losses.checks import check_count
+from sparring.losses.kernels.mean_node import (
+    MEANS,
+    Mean,
+    MeanForm,
+    is_small,
+    mean_of,
+    read_targets,
+    small_mean,
+)
+from sparring.losses.kernels.modes import in_float32
 from sparring.losses.rows import RowLosses
 from sparring.losses.soft_targets import SOFT_TARGETS, keep_largest
-from sparring.losses.softmax import softmax_rows
+from sparring.losses.softmax import softmax_mean, softmax_rows
 
 
 def sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: int = -100) -> RowLosses:
@@ -34,6 +44,39 @@ def sparse_softmax_rows(logits: Tensor, target: Tensor, k: int, ignore_index: in
     return RowLosses(torch.where(active, value, 0), valid, active)
 
 
+def _sparse_softmax_mean(logits: Tensor, target: Tensor, ignore_index: int, k: int) -> Tensor | None:
+    if not is_small(logits, target, ignore_index):
+        return None
+    if check_count("k", k, note="the number of logits to keep") >= logits.shape[1]:
+        return softmax_mean(logits, target, ignore_index)
+    return small_mean(_FORM, logits, target, (k, ignore_index))
+
+
+def _mean(logits: Tensor, target: Tensor, settings: tuple[int, int], with_grad: bool) -> Mean:
+    """`sparse_softmax_rows(…).mean()` and its gradient: softmax of the k largest, minus onehot(target)."""
+    k, ignore_index = settings
+    target, valid = read_targets(target, ignore_index)
+    index = target[:, None]
+    logits = in_float32(logits)
+    top, classes = logits.topk(k, dim=1)
+    peak = top[:, :1]
+    weights = torch.sub(top, peak).exp_()
+    total = weights.sum(1, keepdim=True)
+    grad = logits
+    if with_grad:
+        grad = torch.zeros_like(logits).scatter_(1, classes, weights.div_(total))
+        grad.scatter_add_(1, index, torch.full_like(total, -1))
+    loss = total.log_().add_(torch.sub(peak, logits.gather(1, index)))
+    return mean_of(loss, valid, grad, with_grad=with_grad)
+
+
+def _rows(logits: Tensor, target: Tensor, settings: tuple[int, int]) -> RowLosses:
+    k, ignore_index = settings
+    return sparse_softmax_rows(logits, target, k, ignore_index)
+
+
+_FORM = MeanForm(_mean, _rows)
+MEANS[sparse_softmax_rows] = _sparse_softmax_mean
 SOFT_TARGETS[sparse_softmax_rows] = keep_largest
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+import sparring
 from sparring.losses.base import valid_targets
 from sparring.losses.kernels import margin_softmax_chunks, margin_softmax_cpu
 from sparring.losses.kernels.margin_softmax import margin_softmax_rows
@@ -207,3 +208,43 @@ def test_a_backward_from_outside_of_vmap() -> None:
     torch.vmap(loss)(batched).sum().backward()
     torch.stack([loss(x) for x in looped]).sum().backward()
     torch.testing.assert_close(batched.grad, looped.grad)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        sparring.ASSoftmaxLoss(0.3),
+        sparring.ASSoftmaxLoss(1.0),
+        sparring.ASSoftmaxLoss(0.3, concede=0.4),
+        sparring.ASLogitLoss(1.0),
+        sparring.SoftmaxLoss(),
+    ],
+    ids=["as-softmax", "delta-1", "concede", "as-logit", "softmax"],
+)
+def test_compiled_with_few_classes(loss: sparring.Loss) -> None:
+    """Enough logits for the form that inductor fuses, and numbers of all kinds."""
+    logits, target = mixed(2000, 7)
+    logits[target == -100] = torch.nan
+    odd = logits.clone()
+    odd[1, 2], odd[2, 0], odd[4, 1] = torch.nan, torch.inf, -torch.inf
+    odd[5, target[5].clamp(min=0)] = -torch.inf
+    torch._dynamo.reset()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for numbers in (logits, odd):
+        for dtype in (torch.float32, torch.bfloat16):
+            pairs = []
+            for function in (compiled, loss):
+                x = numbers.to(dtype, copy=True).requires_grad_()
+                value = function(x, target)
+                pairs.append((value.detach(), torch.autograd.grad(value, x)[0]))
+            torch.testing.assert_close(*pairs, equal_nan=True)
+
+
+def test_compiled_with_few_classes_has_no_silent_second_derivative() -> None:
+    logits, target = mixed(2000, 7)
+    x = logits.requires_grad_()
+    torch._dynamo.reset()
+    loss = torch.compile(sparring.ASSoftmaxLoss(0.3), fullgraph=True, backend="eager")
+    (gradient,) = torch.autograd.grad(loss(x, target), x, create_graph=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(gradient.square().sum(), x)

@@ -94,6 +94,21 @@ class Wrong:
         return launch
 
 
+class WrongMargin:
+    """`loss_kernel` with the thresholds of another rule."""
+
+    def __init__(self, kernel: Any, rule: MarginRule) -> None:
+        self.kernel = kernel
+        self.rule = rule
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def launch(*args: Any, **flags: Any) -> None:
+            logp_t = args[5]
+            self.kernel[grid](*args[:6], self.rule.threshold(logp_t), *args[7:], **flags)
+
+        return launch
+
+
 class Broken:
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         raise RuntimeError("no such instruction\nin line 3")
@@ -116,8 +131,24 @@ def self_check() -> None:
     implementation._self_check.cache_clear()
 
 
+def margins_off_by_5_percent() -> None:
+    """The self-check sees them, for every rule, dtype and number of blocks."""
+    kernel = margin_softmax_triton.loss_kernel
+    for make_rule, number in (
+        (probability_rule, implementation._DELTA),
+        (logit_rule, implementation._MARGIN),
+    ):
+        for factor, n_classes in itertools.product((0.95, 1.0, 1.05), implementation._CLASSES):
+            margin_softmax_triton.loss_kernel = WrongMargin(kernel, make_rule(factor * number))
+            for dtype in (torch.float32, torch.bfloat16, torch.float16):
+                error = implementation._difference(n_classes, make_rule(number), "cpu", dtype)
+                assert (error <= implementation._TOLERANCE) == (factor == 1), (number, factor, dtype, error)
+    margin_softmax_triton.loss_kernel = kernel
+
+
 def interpret() -> None:
     self_check()
+    margins_off_by_5_percent()
     for rule in RULES:
         for n_classes in (2, 300):
             chunks(n_classes, rule, torch.float32)

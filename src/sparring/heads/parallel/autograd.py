@@ -11,7 +11,7 @@ from sparring.heads.dispatch import HeadInputs
 from sparring.heads.gradients import HeadGradients, NeedsGrad
 from sparring.heads.parallel.chunked import ParallelSpec, solve
 from sparring.heads.parallel.collectives import Collectives
-from sparring.losses.base import at_least_float32, in_vmap
+from sparring.losses.kernels.modes import at_least_float32, in_vmap
 
 
 class ParallelCall(NamedTuple):

@@ -20,7 +20,8 @@ from sparring.heads.dispatch import HeadInputs, current_settings, find_rule
 from sparring.heads.gradients import GradientAccumulator, HeadGradients, NeedsGrad
 from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import ClassShard
-from sparring.losses.base import Loss, MultilabelLoss, in_float32
+from sparring.losses.base import Loss, MultilabelLoss
+from sparring.losses.kernels.modes import in_float32
 from sparring.losses.kernels.rule import SOFTMAX_RULE, MarginRule
 from sparring.losses.sparse_softmax import SparseSoftmaxLoss
 

@@ -18,7 +18,7 @@ from sparring.heads.parallel.chunked import (
 )
 from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import ClassShard
-from sparring.losses.base import at_least_float32, in_vmap
+from sparring.losses.kernels.modes import at_least_float32, in_vmap
 from sparring.losses.kernels.rule import SOFTMAX_RULE
 from sparring.losses.rows import RowStatistics
 

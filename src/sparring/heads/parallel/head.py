@@ -21,10 +21,11 @@ from sparring.heads.parallel.collectives import Collectives
 from sparring.heads.parallel.dtensor import full_tensor, local_shard, shard_parameter
 from sparring.heads.parallel.extras import head_extras
 from sparring.heads.parallel.row_weights import class_row_weights, combine, gather_row_weight
-from sparring.losses.base import ClassLoss, Loss, at_least_float32, reduce, valid_targets
+from sparring.losses.base import ClassLoss, Loss, reduce, valid_targets
 from sparring.losses.checks import check_count, check_features
 from sparring.losses.concede import concede_value
 from sparring.losses.delta import DeltaSchedule
+from sparring.losses.kernels.modes import at_least_float32
 from sparring.losses.rows import RowLosses, check_extras
 
 INPUTS = ("replicated", "gathered")

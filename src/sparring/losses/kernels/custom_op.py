@@ -1,15 +1,17 @@
-"""`compute_rows` as an opaque operator for torch.compile on CPU, which cannot trace what depends on values.
+"""`margin_softmax.py` for torch.compile on CPU, which cannot trace what depends on values.
 
-The compiled equation would take several times as long: inductor computes the exponentials one by one.
+With few classes, `traced_rows` has operations for inductor. With many, `compute_rows` is an opaque operator:
+inductor's code for the equation would take several times as long.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from sparring.losses.base import at_least_float32
 from sparring.losses.kernels.margin_softmax_chunks import compute_rows
+from sparring.losses.kernels.modes import at_least_float32, in_float32
 from sparring.losses.kernels.rule import MarginRule, make_rule
 
 _ARGUMENTS = "Tensor logits, Tensor target, Tensor valid, str family, Tensor settings, bool with_grad"
@@ -65,3 +67,52 @@ def _backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
 
 
 rows_operator.register_autograd(_backward, setup_context=_setup_context)
+
+
+def traced_rows(
+    logits: Tensor, target: Tensor, valid: Tensor, rule: MarginRule
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return value, active and conceded of all rows, in operations that inductor fuses. logits (N, C), C > 1.
+
+    Losses and gradients are computed together, as the kernels do it: the derivative of the equation would
+    take several times as long.
+    """
+    index = target[:, None]
+    numbers = in_float32(logits.detach())
+    peak = numbers.amax(1, keepdim=True)
+    weights = (numbers - peak).exp()  # once, for softmax and for the log of the sum
+    total = weights.sum(1, keepdim=True)
+    p = weights / total
+    logsum = total.squeeze(1).log()
+    logp_t = (numbers.gather(1, index) - peak).squeeze(1) - logsum
+    conceded = torch.zeros_like(valid)
+    if rule.concedes:
+        conceded = rule.conceded(logp_t, -logsum) & valid
+    tau = rule.threshold(logp_t)
+    weak = p < tau.exp()[:, None]  # false for NaN, which stays
+    n_weak = weak.to(p.dtype).sum(1)
+    active = valid & ~conceded & (n_weak < logits.shape[1] - 1)
+    kept = torch.where(weak, 0, p)
+    kept_total = kept.sum(1, keepdim=True)  # the largest p is in it, so it is at least 1/C
+    log_total = torch.where(tau == -torch.inf, 0, kept_total.squeeze(1).log())
+    value = torch.where(active, log_total - logp_t, 0)
+    grad = (kept / kept_total).scatter_add(1, index, torch.full_like(total, -1))
+    return _WithGradient.apply(logits, value, active, grad), active, conceded
+
+
+class _WithGradient(torch.autograd.Function):
+    """The value, with a gradient for the logits that is known already."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, value: Tensor, active: Tensor, grad: Tensor) -> Tensor:
+        ctx.save_for_backward(active, grad)
+        ctx.dtype = logits.dtype
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        active, grad = ctx.saved_tensors
+        # 0 times an upstream NaN, or the NaN of an ignored row, would be NaN
+        scaled = torch.where(active[:, None], grad * upstream[:, None], 0)
+        return scaled.to(ctx.dtype), None, None, None

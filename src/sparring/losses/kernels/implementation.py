@@ -8,6 +8,7 @@ float64 on a small input. A kernel that does not compile, or is wrong, is never 
 
 import functools
 import importlib.util
+import math
 import os
 import warnings
 
@@ -20,6 +21,8 @@ from sparring.losses.kernels.rule import MarginRule, logit_rule, probability_rul
 IMPLS = ("auto", "torch", "triton")
 VARIABLE = "SPARRING_IMPL"
 _TOLERANCE = 1e-4  # the arithmetic is float32
+_DELTA = 0.3
+_MARGIN = 2.0
 _CLASSES = (37, 4099)  # less than a block of classes, and a whole one and a part
 
 
@@ -104,7 +107,10 @@ def _self_check(device: str, dtype: torch.dtype) -> str | None:
 
 def kernel_error(device: str, dtype: torch.dtype) -> str | None:
     """What is wrong with the Triton kernels on a device for a dtype; None if they agree with the equation."""
-    rules = {"AS-Softmax": probability_rule(0.3)._replace(concede=0.5), "the logit margin": logit_rule(2.0)}
+    rules = {
+        "AS-Softmax": probability_rule(_DELTA)._replace(concede=0.5),
+        "the logit margin": logit_rule(_MARGIN),
+    }
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     with unset_fake_temporarily(), torch.no_grad(), torch.autocast(device.split(":")[0], enabled=False):
@@ -133,14 +139,31 @@ def _difference(n_classes: int, rule: MarginRule, device: str, dtype: torch.dtyp
 
 
 def check_rows(n_classes: int, device: str, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Won, active, conceded and ignored rows, far from every margin. No random numbers are drawn."""
+    """Won, active, conceded and ignored rows, and rows near the margins. No random numbers are drawn."""
     n_rows = 12
     positions = torch.arange(n_rows * n_classes, device=device, dtype=torch.float64)
     logits = torch.sin(positions * 1.7).mul_(4).round_().div_(2).reshape(n_rows, n_classes)
-    target = torch.arange(n_rows, device=device) * 7 % n_classes
+    target = torch.arange(n_rows + 4, device=device) * 7 % n_classes
     height = torch.arange(n_rows, device=device, dtype=torch.float64) * 2 - 3.75
-    logits.scatter_(1, target[:, None], height[:, None])
+    logits.scatter_(1, target[:n_rows, None], height[:, None])
     strong = slice(n_rows // 2, None, 2)
     logits[strong, n_classes - 1] = height[strong] - 0.5  # an opponent in the last block
     logits[1, 0] = height[1] + 12  # conceded
-    return logits.to(dtype), target, torch.arange(n_rows, device=device) != 3
+    logits = torch.cat([logits, _rows_near_the_margins(target[n_rows:], n_classes)])
+    return logits.to(dtype), target, torch.arange(len(logits), device=device) != 3
+
+
+def _rows_near_the_margins(target: Tensor, n_classes: int) -> Tensor:
+    """Four rows with an opponent on each side of a margin, 2.5 % of it away: two rows for each rule.
+
+    A kernel whose margin is wrong by 5 % keeps or discards one of them wrongly, also after rounding to 16
+    bits. One opponent is the first class, the other the last one, which is in another block.
+    """
+    logits = torch.full((4, n_classes), -20.0, dtype=torch.float64, device=target.device)
+    p_t = (1 + 2 * _DELTA) / 3  # of three classes whose margins are δ on average
+    near = [math.log(p_t - _DELTA * factor) for factor in (0.975, 1.025)]
+    triples = [(math.log(p_t), *near), (_MARGIN, 0.025 * _MARGIN, -0.025 * _MARGIN)]
+    for row, (height, first, last) in enumerate(triple for triple in triples for _ in range(2)):
+        logits[row, target[row]] = height
+        logits[row, 0], logits[row, -1] = (first, last) if row % 2 else (last, first)
+    return logits

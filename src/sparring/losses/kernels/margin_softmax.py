@@ -20,18 +20,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sparring.losses.base import in_forward_mode, in_vmap, valid_targets
+from sparring.losses.base import valid_targets
 from sparring.losses.kernels.margin_softmax_chunks import compute_rows, equation, gradient
+from sparring.losses.kernels.margin_softmax_dense import MAX_CLASSES
+from sparring.losses.kernels.modes import in_forward_mode, in_vmap
 from sparring.losses.kernels.rule import MarginRule
 from sparring.losses.rows import RowLosses
+
+_FEW_LOGITS = 2**13  # up to here, torch.compile takes the equation: a call costs more than its arithmetic
 
 
 def margin_softmax_rows(
     logits: Tensor, target: Tensor, rule: MarginRule, ignore_index: int = -100
 ) -> RowLosses:
     """Row losses of the softmax over the opponents at or above the threshold. logits (N, C), target (N,)."""
-    target, valid = valid_targets(target, ignore_index)
-    if torch.compiler.is_compiling() and _worth_an_operator(logits):
+    target, valid = _valid_targets(logits, target, ignore_index)
+    if torch.compiler.is_compiling() and _is_traceable(logits):
+        from sparring.losses.kernels.custom_op import traced_rows
+
+        value, active, conceded = traced_rows(logits, target, valid, rule)
+    elif torch.compiler.is_compiling() and _worth_an_operator(logits):
         from sparring.losses.kernels.custom_op import call_operator  # imports torch's compiler, which is slow
 
         value, active, conceded = call_operator(logits, target, valid, rule)
@@ -47,9 +55,25 @@ def margin_softmax_rows(
     return RowLosses(value, valid, active, conceded=conceded if rule.concedes else None)
 
 
+def _valid_targets(logits: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """`valid_targets`; on CPU, where values can be read, with fewer operations if all rows are valid."""
+    if torch.compiler.is_compiling() or not target.is_cpu or not is_eager(logits):
+        return valid_targets(target, ignore_index)
+    readable = type(target) is Tensor and not torch._C._are_functorch_transforms_active()
+    if readable and ignore_index < 0 and target.min().item() >= 0:
+        return target, torch.ones_like(target, dtype=torch.bool)
+    return valid_targets(target, ignore_index)
+
+
+def _is_traceable(logits: Tensor) -> bool:
+    """Whether inductor's code beats the kernels: few classes on CPU."""
+    few = 1 < logits.shape[1] <= MAX_CLASSES and logits.numel() > _FEW_LOGITS
+    return logits.is_cpu and few and not in_forward_mode() and not torch._C._are_functorch_transforms_active()
+
+
 def _worth_an_operator(logits: Tensor) -> bool:
     """Whether the kernels beat inductor's code: on CPU, unless the call of an operator would cost more."""
-    large = logits.numel() > 2**13 and logits.shape[1] > 1
+    large = logits.numel() > _FEW_LOGITS and logits.shape[1] > 1
     return logits.is_cpu and large and not in_forward_mode()
 
 

@@ -7,8 +7,8 @@ elsewhere the equation itself does, which never syncs with the device.
 import torch
 from torch import Tensor
 
-from sparring.losses.base import at_least_float32, in_float32
 from sparring.losses.kernels import margin_softmax_cpu
+from sparring.losses.kernels.modes import at_least_float32, in_float32
 from sparring.losses.kernels.rule import MarginRule
 
 

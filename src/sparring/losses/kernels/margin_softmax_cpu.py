@@ -19,8 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sparring.losses.base import at_least_float32
 from sparring.losses.kernels.margin_softmax_dense import dense_rows, is_dense
+from sparring.losses.kernels.modes import at_least_float32
 from sparring.losses.kernels.rule import MarginRule
 
 _BELOW_ZERO = -1e-45  # the float32 next to 0: torch.threshold keeps values above it, so 0 stays

@@ -5,10 +5,10 @@ row up to a factor, and w* = w_t · floor(1 / p_t) the smallest that stays:
 
     S = Σ_{i: w_i ≥ w*} w_i,      loss = log(S / w_t),      ∂loss/∂o = w_i [w_i ≥ w*] / S − onehot(t)
 
-w is p itself, by torch.softmax, or, up to `EXP_CLASSES` classes, p_i / p_t = exp(o_i − o_t), since the
-softmax of a short row takes several times as long as its exponentials. A comparison with a result in floating
-point and a product replace the mask, which would cost more than the arithmetic. A won row has S = w_t, so
-that its loss and its gradient are exactly 0.
+w is p itself, by torch.softmax, or p_i / p_t = exp(o_i − o_t): up to `EXP_CLASSES` classes, since the softmax
+of a short row takes several times as long as its exponentials, and for a rule on ratios. A comparison with a
+result in floating point and a product, or torch.threshold, replace the mask, which would cost more than the
+arithmetic. A won row has S = w_t, so that its loss and its gradient are exactly 0.
 """
 
 from functools import lru_cache
@@ -33,6 +33,11 @@ def is_dense(n_classes: int, rule: MarginRule, dtype: torch.dtype) -> bool:
     return n_classes <= MAX_CLASSES and -rule.bounds()[1] >= 8 * torch.finfo(dtype).eps * n_classes
 
 
+def uses_ratios(n_classes: int, rule: MarginRule) -> bool:
+    """Whether w is p_i / p_t."""
+    return n_classes <= EXP_CLASSES or rule.least_ratio is not None
+
+
 def dense_sums(
     logits: Tensor, target: Tensor, rule: MarginRule, out: Tensor | None, with_grad: bool
 ) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -44,22 +49,27 @@ def dense_sums(
         The (n, C) gradients, if `with_grad`.
     """
     index = target.unsqueeze(1)
-    if logits.shape[1] <= EXP_CLASSES:
+    conceded = None
+    if uses_ratios(logits.shape[1], rule):
         weights = torch.sub(logits, logits.gather(1, index), out=out).exp_()
         target_weight = None  # 1
-        inverse = weights.sum(1, keepdim=True)  # 1 / p_t
-        least = rule.floor(inverse)
+        if rule.concedes or rule.least_ratio is None:
+            inverse = weights.sum(1, keepdim=True)  # 1 / p_t
+        if rule.concedes:
+            conceded = rule.is_ahead(weights.amax(1, keepdim=True).sub_(1).div_(inverse))
     else:
         weights = torch.softmax(logits, dim=1, out=out)
         target_weight = weights.gather(1, index)
         inverse = target_weight.reciprocal()
-        least = rule.floor(inverse).mul_(target_weight)
-    conceded = None
-    if rule.concedes:
-        lead = weights.amax(1, keepdim=True)
-        lead = lead.sub_(1).div_(inverse) if target_weight is None else lead.sub_(target_weight)
-        conceded = rule.is_ahead(lead)
-    weights.mul_(torch.ge(weights, least, out=torch.empty_like(weights)))
+        if rule.concedes:
+            conceded = rule.is_ahead(weights.amax(1, keepdim=True).sub_(target_weight))
+    if rule.least_ratio is not None:
+        torch.threshold_(weights, rule.least_ratio(weights.dtype), 0)
+    else:
+        least = rule.floor(inverse)
+        if target_weight is not None:
+            least.mul_(target_weight)
+        weights.mul_(torch.ge(weights, least, out=torch.empty_like(weights)))
     remaining = weights.sum(1, keepdim=True)
     if with_grad:
         weights.div_(remaining).scatter_add_(1, index, _MINUS_ONE[weights.dtype].expand_as(remaining))

@@ -33,6 +33,7 @@ class MarginRule(NamedTuple):
     concede: float = 1.0  # κ: a row is conceded if max p_i − p_t > κ; 1 concedes nothing
     family: str = "softmax"  # `make_rule` of family and number is this rule, but for κ
     number: float = 1.0
+    least_ratio: Callable[[torch.dtype], float] | None = None  # exp(τ) / p_t where p_t does not matter
 
     def keeps_all(self) -> bool:
         """Whether nothing is ever discarded, as in plain softmax."""
@@ -84,6 +85,7 @@ def _logit_rule(margin: float) -> MarginRule:
         partial(_logit_bounds, margin),
         family="logit",
         number=margin,
+        least_ratio=partial(_least_logit_ratio, margin),
     )
 
 
@@ -113,8 +115,12 @@ def _logit_threshold(logp_t: Tensor, margin: float) -> Tensor:
 
 
 def _logit_floor(inverse: Tensor, margin: float) -> Tensor:
-    # (τ − log p_t) with log p_t = −log(1 / p_t)
-    return (inverse.log() + (1 + margin)).mul_(-_ulps(inverse)).sub_(margin).exp_()
+    return torch.full_like(inverse, _least_logit_ratio(margin, inverse.dtype))
+
+
+@lru_cache
+def _least_logit_ratio(margin: float, dtype: torch.dtype) -> float:
+    return math.exp(-margin - _ULPS[dtype] * (1 + margin))
 
 
 @lru_cache

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sparring.losses.base import in_float32, valid_targets
+from sparring.losses.base import valid_targets
+from sparring.losses.kernels.modes import in_float32
 from sparring.losses.rows import RowLosses
 
 
