@@ -74,7 +74,7 @@ def fit_head(
         forward: Returns logits, classes second, and targets of a model and a batch.
         ignore_index: Target of rows without a class.
         keep_above: The layer stays as it was if the fitted one has more than this share of its loss.
-        check_after: After this number of batches, stop if the fitted layer would not replace the other.
+        check_after: After this number of batches, stop if the fitted layer is far from replacing the other.
         collectives: Of the processes, if each has a part of the batches.
 
     Returns:
@@ -97,7 +97,8 @@ def fit_head(
     with _evaluating(model):
         for number, batch in enumerate(batches, 1):
             fitter.add(batch)
-            if number == check_after and not fitter.choose().replaces(keep_above):
+            # with fewer rows the fit is worse than it will be, so half of the way is enough
+            if number == check_after and not fitter.choose().replaces((1 + keep_above) / 2):
                 break
     return fitter.finish(keep_above)
 
