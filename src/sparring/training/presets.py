@@ -2,9 +2,9 @@
 
 - ``off``: every sample has a forward and a backward pass in every epoch.
 - ``skip``: no backward pass for won samples. Exact: the weights are those of ``off``, to rounding.
-- ``fast``: training begins with a fitted last layer, where that more than halves the loss of held-out
-  samples, and samples rest, that is, some epochs leave them out; not with BatchNorm, and not before it saves
-  time. With plain softmax, and other losses without a δ, a sample with a large margin rests up to four
+- ``fast``: training begins with a fitted last layer, where that has less than a quarter of the loss on
+  held-out samples, and samples rest, that is, some epochs leave them out; not with BatchNorm, and not before
+  it saves time. With plain softmax, and other losses without a δ, a sample with a large margin rests up to four
   epochs, and counts for them when it comes back (`WeightedScorecard`). With AS-Softmax, won samples rest up
   to two epochs, rests become shorter where samples come back lost, and training settles: at its end, plain
   softmax trains every sample. A loss that is given by name has δ = 0.6.

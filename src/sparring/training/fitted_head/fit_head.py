@@ -24,6 +24,8 @@ HELD_OUT = 5  # one sample of so many judges the head
 # Of the fits whose loss is this near to the best, as a share of the loss before, the one with the smallest
 # weights is taken: large weights turn small changes of the encoder into large changes of the logits.
 TOLERANCE = 0.02
+ROWS_OF_A_CLASS = 5  # on average, before a pass may be broken off
+PROMISING = 1.6  # with fewer rows the fit is worse than it will be
 MOST_WEIGHTS = 1 << 25  # of the layer, and of the covariance: the fit needs some ten times as much memory
 MOST_HELD_VALUES = 1 << 21  # rows times classes, and rows times features, that are kept for that
 Forward = Callable[[nn.Module, Any], tuple[Tensor, Tensor]]
@@ -74,7 +76,8 @@ def fit_head(
         forward: Returns logits, classes second, and targets of a model and a batch.
         ignore_index: Target of rows without a class.
         keep_above: The layer stays as it was if the fitted one has more than this share of its loss.
-        check_after: After this number of batches, stop if the fitted layer is far from replacing the other.
+        check_after: After this number of batches, and five samples for each class, stop if the fitted layer
+            is far from replacing the other.
         collectives: Of the processes, if each has a part of the batches.
 
     Returns:
@@ -97,9 +100,10 @@ def fit_head(
     with _evaluating(model):
         for number, batch in enumerate(batches, 1):
             fitter.add(batch)
-            # with fewer rows the fit is worse than it will be, so half of the way is enough
-            if number == check_after and not fitter.choose().replaces((1 + keep_above) / 2):
-                break
+            if check_after is not None and number >= check_after and fitter.has_seen_classes:
+                check_after = None
+                if not fitter.choose().replaces(PROMISING * keep_above):
+                    break
     return fitter.finish(keep_above)
 
 
@@ -168,6 +172,12 @@ class _Fitter:
         self.held.append((rows[held], target[held]))
         self.n_values += int(held.sum()) * max(moments.n_features, moments.n_classes)
         moments.add(rows[~held], target[~held])
+
+    @property
+    def has_seen_classes(self) -> bool:
+        """Whether there are some samples for each class; the same on all processes."""
+        assert self.head is not None
+        return self.n_samples * self.collectives.size >= ROWS_OF_A_CLASS * self.head.out_features
 
     def _run(self, batch: Any) -> tuple[int, Tensor, Tensor, bool]:
         """The number of samples, the targets and inputs of the head as rows, and whether labels are many."""
