@@ -4,9 +4,9 @@
 - ``skip``: no backward pass for won samples. Exact: the weights are those of ``off``, to rounding.
 - ``fast``: training begins with a fitted last layer, where that has less than a quarter of the loss on
   held-out samples, and samples rest, that is, some epochs leave them out; not with BatchNorm, and not before
-  it saves time. With plain softmax, and other losses without a δ, a sample with a large margin rests up to four
-  epochs, and counts for them when it comes back (`WeightedScorecard`). With AS-Softmax, won samples rest up
-  to two epochs, rests become shorter where samples come back lost, and training settles: at its end, plain
+  it saves time. With plain softmax, and other losses without a δ, a sample with a large margin rests up to
+  four epochs, and counts for them when it comes back (`WeightedScorecard`). With AS-Softmax, won samples rest
+  up to two epochs, rests become shorter where samples come back lost, and training settles: at its end, plain
   softmax trains every sample. A loss that is given by name has δ = 0.6.
 
 ``docs/results/frontier`` has measurements of ``fast``, ``docs/results/speed`` of ``skip``.
