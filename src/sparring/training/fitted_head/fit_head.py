@@ -88,8 +88,6 @@ def fit_head(
             is too large, or gets inputs that are not finite.
 
     Example:
-        >>> torch.manual_seed(0).seed()
-        0
         >>> x = torch.randn(200, 8)
         >>> model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 3))
         >>> fit = fit_head(model, [(x, x[:, :3].argmax(1))])
