@@ -210,6 +210,8 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit_head(classifier(), [(x.masked_fill(x > 9, torch.inf) * 0, target)])
     with pytest.raises(HeadError, match="shares of classes"):
         fit_head(classifier(), [(x, torch.full((N, C), 0.25))])
+    with pytest.raises(HeadError, match="none of the 4 classes"):
+        fit_head(classifier(), [(x, target + 1)])
     frozen = classifier()
     frozen[3].requires_grad_(False)
     with pytest.raises(HeadError, match="frozen"):

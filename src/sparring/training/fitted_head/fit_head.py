@@ -166,6 +166,8 @@ class _Fitter:
             valid = target != self.ignore_index
         rows, target, sample = rows[valid], target[valid], sample[valid]
         moments = self._moments(rows, multilabel)
+        if not multilabel and bool(((target < 0) | (target >= moments.n_classes)).any()):
+            raise HeadError(f"a target is none of the {moments.n_classes} classes of the last layer")
         held = (sample % HELD_OUT == 0) & (self.n_values < MOST_HELD_VALUES)
         self.held.append((rows[held], target[held]))
         self.n_values += int(held.sum()) * max(moments.n_features, moments.n_classes)
@@ -244,9 +246,8 @@ class _Fitter:
                 weight, bias = layer.at(temperature)
                 fits.append((self._loss(weight, bias), float(weight.norm()), shrinkage, temperature))
         limit = min(fits)[0] + TOLERANCE * before
-        after, _, shrinkage, temperature = min(
-            (fit for fit in fits if fit[0] <= limit), key=lambda fit: fit[1]
-        )
+        near = [fit for fit in fits if fit[0] <= limit]
+        after, _, shrinkage, temperature = min(near, key=lambda fit: fit[1])
         return _Choice(before, after, shrinkage, temperature, everything)
 
     def finish(self, keep_above: float) -> HeadFit:
