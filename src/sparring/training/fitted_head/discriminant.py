@@ -63,6 +63,13 @@ class Moments:
         """The sums, so that those of several processes can be added."""
         return [self.n_rows, self.counts, self.total, self.sums, self.squares]
 
+    @property
+    def size(self) -> float:
+        """The root mean square of the norms of the rows."""
+        origin = self.origin.double()
+        total = self.squares.trace() + 2 * origin @ self.total
+        return float((total / self.n_rows.clamp(min=1) + origin @ origin).clamp(min=0).sqrt())
+
     def copy(self) -> Moments:
         """The same sums in other tensors."""
         other = copy.copy(self)

@@ -24,6 +24,10 @@ HELD_OUT = 5  # one sample of so many judges the head
 # Of the fits whose loss is this near to the best, as a share of the loss before, the one with the smallest
 # weights is taken: large weights turn small changes of the encoder into large changes of the logits.
 TOLERANCE = 0.02
+# Fits whose weights, times the size of their inputs, are larger are not taken. With a pre-trained encoder the
+# best fit has 15 to 25. With a network from scratch, whose random features hardly differ, it has 60 to 200,
+# and the first updates throw the logits about.
+MOST_SCALE = 24.0
 ROWS_OF_A_CLASS = 5  # on average, before a pass may be broken off
 PROMISING = 1.6  # with fewer rows the fit is worse than it will be
 MOST_WEIGHTS = 1 << 25  # of the layer, and of the covariance: the fit needs some ten times as much memory
@@ -244,7 +248,11 @@ class _Fitter:
             layer = classes.layer(shrinkage)
             for temperature in TEMPERATURES:
                 weight, bias = layer.at(temperature)
-                fits.append((self._loss(weight, bias), float(weight.norm()), shrinkage, temperature))
+                scale = float(weight.norm(dim=1).mean()) * everything.size
+                if scale <= MOST_SCALE:
+                    fits.append((self._loss(weight, bias), scale, shrinkage, temperature))
+        if not fits:
+            return _Choice(before, torch.inf, 1.0, 1.0, everything)
         limit = min(fits)[0] + TOLERANCE * before
         near = [fit for fit in fits if fit[0] <= limit]
         after, _, shrinkage, temperature = min(near, key=lambda fit: fit[1])
