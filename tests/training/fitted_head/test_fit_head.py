@@ -122,6 +122,17 @@ def test_a_trained_head_stays() -> None:
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+def test_inputs_that_hardly_differ_keep_their_head() -> None:
+    """As those of a random network: only large weights would tell them apart."""
+    x, target = rows()
+    model = nn.Sequential(nn.Linear(D, C))
+    model[0].weight.data.zero_()
+    fit = fit_head(model, loader(100 + 1e-3 * x, target))
+    assert not fit.replaced
+    assert str(fit) == "head kept: its inputs hardly differ, so fits have large weights"
+    assert not model[0].weight.any()
+
+
 def test_a_head_that_is_little_better_can_be_refused() -> None:
     x, target = rows()
     model = classifier()

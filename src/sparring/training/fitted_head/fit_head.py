@@ -19,6 +19,8 @@ from sparring.losses.multilabel import multilabel_softmax_rows
 from sparring.losses.rows import class_last
 from sparring.training import batches as batch_forms
 from sparring.training.fitted_head.discriminant import SHRINKAGES, TEMPERATURES, Moments
+from sparring.training.fitted_head.find_head import HeadError as HeadError
+from sparring.training.fitted_head.find_head import find_head
 
 HELD_OUT = 5  # one sample of so many judges the head
 # Of the fits whose loss is this near to the best, as a share of the loss before, the one with the smallest
@@ -40,19 +42,17 @@ class HeadFit(NamedTuple):
 
     replaced: bool  # whether the layer was set; it is not where it was good before
     loss_before: float  # mean loss of held-out rows with the head as it was
-    loss_after: float  # with the fitted one
+    loss_after: float  # with the fitted one; infinite if every fit has large weights
     n_rows: int  # that were used, held-out ones included
     n_samples: int
     shrinkage: float
     temperature: float
 
     def __str__(self) -> str:
+        if self.loss_after == torch.inf:
+            return "head kept: its inputs hardly differ, so fits have large weights"
         change = f"held-out loss {self.loss_before:.3g} before, {self.loss_after:.3g} fitted"
         return f"head fitted to {self.n_rows:,} rows: {change}" if self.replaced else f"head kept: {change}"
-
-
-class HeadError(ValueError):
-    """The model has no last linear layer that could be fitted."""
 
 
 @torch.no_grad()
@@ -198,7 +198,7 @@ class _Fitter:
             for handle in handles:
                 handle.remove()
         if self.head is None:
-            self.head = _find_head(self.model, calls, output)
+            self.head = find_head(self.model, calls, output)
         # a fused head reads what forward returns
         features = calls[self.head][0] if self.head in calls else output
         if features.shape[-1] != self.head.in_features:
@@ -283,23 +283,3 @@ class _Fitter:
             n_rows += len(rows)
         total, n_rows = self.collectives.sum_numbers([total, n_rows])
         return total / max(n_rows, 1)
-
-
-def _find_head(model: nn.Module, calls: dict[nn.Module, tuple[Tensor, Tensor]], logits: Tensor) -> nn.Linear:
-    """The linear layer whose output the logits are."""
-    numbers = class_last(logits).nan_to_num()
-    for layer, (_, output) in reversed(calls.items()):
-        same = output.numel() == numbers.numel() and output.shape[-1] == numbers.shape[-1]
-        same = same and torch.equal(output.reshape(numbers.shape).nan_to_num(), numbers)
-        if isinstance(layer, nn.Linear) and same:
-            sharing = sum(parameter is layer.weight for parameter in _all_parameters(model))
-            if sharing > 1:
-                raise HeadError("the last layer shares its weights with another one")
-            return layer
-    raise HeadError("the logits are not the output of an nn.Linear; pass head=, or leave the head as it is")
-
-
-def _all_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters, once for each module that holds them."""
-    for module in model.modules():
-        yield from module._parameters.values()  # type: ignore[misc]
