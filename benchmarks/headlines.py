@@ -118,7 +118,8 @@ def equal_cost(load: Read) -> tuple[str, str]:
     if not means:
         return "not measured", "softmax with fewer epochs is the rival to beat"
     words = f"{signed(min(means))} to {signed(max(means))} points in {len(means)} comparisons"
-    return helps(min(means) > 0) if min(means) * max(means) > 0 else "depends", words
+    level = 0.5  # points that do not help anybody
+    return "depends" if min(means) < level < max(means) else helps(min(means) >= level), words
 
 
 def earlier(report: Any) -> tuple[float, float]:
