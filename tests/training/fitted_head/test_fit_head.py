@@ -197,6 +197,44 @@ def test_the_layer_of_a_fused_head() -> None:
     assert loss(body(x), target).item() < before
 
 
+class Keyword(nn.Module):
+    """Passes the input of its head by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head = nn.Linear(D, 16), nn.Linear(16, C)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(input=self.body(input=x).tanh())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inputs_by_name_and_half_precision(dtype: torch.dtype) -> None:
+    x, target = rows()
+    model = Keyword().to(dtype)
+    fit = fit_head(model, loader(x.to(dtype), target))
+    assert fit.replaced
+    assert model.head.weight.dtype == dtype
+    loss = nn.functional.cross_entropy(model(x.to(dtype)).float(), target).item()
+    assert loss < 0.7 * fit.loss_before
+
+
+def test_an_interrupted_pass_changes_nothing() -> None:
+    x, target = rows()
+    model = classifier().train()
+    before = copy.deepcopy(model.state_dict())
+
+    def stopped() -> Any:
+        yield from loader(x, target)[:3]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_head(model, stopped())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(module.training and not module._forward_hooks for module in model.modules())
+
+
 def test_several_labels() -> None:
     x, target = rows()
     labels = nn.functional.one_hot(target, C).float()

@@ -187,11 +187,13 @@ class _Fitter:
         """The number of samples, the targets and inputs of the head as rows, and whether labels are many."""
         calls: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # input and output of each layer
 
-        def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            calls[layer] = (inputs[0], output)
+        def keep(
+            layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor
+        ) -> None:
+            calls[layer] = (inputs[0] if inputs else named["input"], output)
 
         linear = [module for module in self.model.modules() if isinstance(module, nn.Linear)]
-        handles = [layer.register_forward_hook(keep) for layer in linear]
+        handles = [layer.register_forward_hook(keep, with_kwargs=True) for layer in linear]
         try:
             output, target = self.forward(self.model, batch)
         finally:
