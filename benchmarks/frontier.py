@@ -69,7 +69,7 @@ def best_of(runs: dict[float, dict[str, Any]]) -> float:
     return min((lr for lr in dev if dev[lr]["metric"] >= best - WITHIN), key=lambda lr: dev[lr]["nll"])
 
 
-def tune(setting: Setting, out: Path, budgets: list[float]) -> None:
+def tune(setting: Setting, out: Path, budgets: list[float], methods: list[str]) -> None:
     """Double or halve a learning rate until neither is better on dev, for one budget after another.
 
     The best run on dev is also the method's run of the first seed.
@@ -77,6 +77,8 @@ def tune(setting: Setting, out: Path, budgets: list[float]) -> None:
     bench = Bench(setting)
     share = cost_of(setting, out, bench)
     for name in (BASE, OURS):
+        if name not in methods:
+            continue
         best = setting.lr
         for budget in sorted(set(budgets) & set(setting.plan[name])):
             runs: dict[float, dict[str, Any]] = {}
@@ -150,7 +152,7 @@ def main(argv: list[str]) -> None:
         if not options.quick and (n := restore(COMMITTED, setting.name, folder, made_with)):
             print(f"{setting.name}: {n} finished runs taken from {COMMITTED.relative_to(ROOT)}")
         if options.what in (None, "tune"):
-            tune(setting, options.out, options.budgets)
+            tune(setting, options.out, options.budgets, options.methods)
         if options.what == "choose":
             for budget in options.budgets:
                 choose(setting, options.out, budget)

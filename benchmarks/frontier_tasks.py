@@ -101,7 +101,7 @@ SETTINGS = {
         Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500, n_seeds=4),
         Setting("fsdd", "tiny", 4e-3, n_seeds=5),
         Setting("sst5", "minilm", 5e-4, POOLED, n_train=4000, max_length=48),
-        Setting("reuters21578", "minilm", 1e-3, POOLED, n_train=3000, n_test=1500, max_length=64),
+        Setting("reuters21578", "minilm", 1e-3, POOLED, max_length=64),
         Setting("cifar100", "efficientnet-lite0", 1e-3, n_train=1000),
         Setting("cifar100", "convnext", 2e-3, n_train=2000),
     )
