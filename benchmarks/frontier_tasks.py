@@ -102,7 +102,7 @@ SETTINGS = {
         Setting("fsdd", "tiny", 4e-3, n_seeds=5),
         Setting("sst5", "minilm", 5e-4, POOLED, n_train=4000, max_length=48),
         Setting("reuters21578", "minilm", 1e-3, POOLED, max_length=64),
-        Setting("cifar100", "efficientnet-lite0", 1e-3, n_train=1000),
+        Setting("cifar100", "efficientnet-lite0", 5e-5, n_train=2000),
         Setting("cifar100", "convnext", 2e-3, n_train=2000),
     )
 }

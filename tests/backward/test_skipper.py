@@ -260,3 +260,22 @@ def test_any_other_loss_is_welcome() -> None:
         return grads_of(model)
 
     assert_same(run)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_norm_that_keeps_its_statistics_does_not_mix_samples(training: bool) -> None:
+    """What counts is the mode after ``model.train()``, which a loop calls; the modes stay as they are."""
+
+    class Frozen(nn.Sequential):
+        def train(self, mode: bool = True) -> Frozen:
+            super().train(mode)
+            self[1].eval()
+            return self
+
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+    mixing, frozen = nn.Sequential(*layers).train(training), Frozen(*layers)
+    assert skip.has_batch_norm(mixing)
+    assert [module.training for module in mixing.modules()] == [training] * 3
+    assert not skip.has_batch_norm(frozen.train(training))
+    assert skip.has_batch_norm(nn.BatchNorm1d(4, track_running_stats=False).eval())
+    assert not skip.has_batch_norm(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)))

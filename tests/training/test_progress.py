@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 from sparring import ASSoftmaxLoss, LinearLoss, SettleDelta, WarmupDelta
 from sparring.training import REST, TRAIN, Scorecard
 from sparring.training.loop import Loop
-from sparring.training.progress import Budget, awake_from, measure_forward_share, settle_step
+from sparring.training.progress import Budget, measure_forward_share, settle_step, settles_at
 from sparring.training.resume import ResumeWarning
 from tests.training.toy import N, digits_like, gap, net
 
@@ -204,7 +204,7 @@ def test_resumed_with_more_epochs_samples_rest_until_the_new_end(tmp_path: Path)
 
 def test_a_warm_up_around_a_schedule_that_settles() -> None:
     schedule = WarmupDelta(SettleDelta(0.6, total_steps=60, share=0.5), total_steps=60, share=0.2)
-    assert awake_from(ASSoftmaxLoss(schedule), 6) == 42 // 6
+    assert settles_at(ASSoftmaxLoss(schedule), 60, 6) == 42
     values = [schedule.step() for _ in range(60)]
     assert [values[i] for i in (10, 12, 40, 42)] == [1.0, 0.6, 0.6, 1.0]
     warmed = SettleDelta(0.6, total_steps=60, share=0.5).after_warmup(0.2)

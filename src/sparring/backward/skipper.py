@@ -99,7 +99,20 @@ Forward = Callable[[Any], ForwardResult]
 
 
 def has_batch_norm(model: nn.Module) -> bool:
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    """Whether BatchNorm mixes the samples of a batch in training.
+
+    Layers that stay in eval mode after ``model.train()`` keep their statistics, and do not mix samples.
+    """
+    layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    if not layers:
+        return False
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()
+    try:
+        return any(layer.training or layer.running_mean is None for layer in layers)
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 class Skipper:

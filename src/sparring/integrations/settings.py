@@ -20,7 +20,7 @@ from sparring.training.presets import (
     set_length,
     settles,
 )
-from sparring.training.progress import awake_from
+from sparring.training.progress import settles_at
 
 
 def _setting(default: Any, help: str) -> Any:
@@ -113,7 +113,9 @@ class Settings:
                 loss.delta = WarmupDelta(loss.delta, total_steps=n_steps, share=self.delta_warmup)
             set_length(loss, n_steps, n_planned, settle=parts.settle, concede_warmup=self.concede_warmup)
         if parts.scorecard is not None and n_planned is not None:
-            parts.scorecard.awake_from = awake_from(loss, n_planned)
+            ends = not math.isinf(total_steps)
+            step = settles_at(loss, int(total_steps) if ends else 0, n_planned, parts.settle if ends else 0.0)
+            parts.scorecard.awake_from = None if step is None else step // n_planned
 
 
 def mean_loss(loss: Loss | str, **settings: Any) -> Loss:

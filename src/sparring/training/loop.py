@@ -188,7 +188,7 @@ class Loop:
             budget=self.run_progress.budget,
         )
         self.engine.net = self.net
-        self.run_progress.begin(self.objective)
+        self.run_progress.begin(self.objective, self.parts.settle)
         optimizer = self.optimizer or optimizers.adamw(self.model, self.lr)
         self.lr_schedule = self.make_schedule(optimizer, self.total_steps)
         self.prepared_optimizer = self.accelerator.prepare_optimizer(optimizer)

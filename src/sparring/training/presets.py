@@ -26,7 +26,7 @@ from sparring.losses.checks import check_range
 from sparring.losses.concede import CONCEDE_WARMUP, with_warmup
 from sparring.losses.delta import DEFAULT_DELTA, SETTLE_SHARE, SettleDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
-from sparring.training.progress import awake_from, settle_step
+from sparring.training.progress import settle_step, settles_at
 from sparring.training.resting.scorecard import DEFAULT_REST, MIN_RESTING, Scorecard
 from sparring.training.resting.weighted import WEIGHTED_REST, WeightedScorecard
 
@@ -131,7 +131,7 @@ def resolve_speed(
     parts = RunParts(loss, skip or preset.skip, scorecard, accumulation, settle, fit_head=fit_head)
     if preset.rest:
         return parts._replace(note=_describe(parts, model))
-    if settle and not hasattr(loss, "delta"):
+    if settle and scorecard is None and not hasattr(loss, "delta"):
         return parts._replace(note=f"settle={settle:g} changes nothing: {loss.name} has no δ")
     return parts
 
@@ -222,7 +222,7 @@ def set_length(
 
 def settles(loss: Loss | LinearLoss, settle: float) -> bool:
     """Whether the δ of a loss is to settle, and does not yet."""
-    return bool(settle) and hasattr(loss, "delta") and awake_from(loss, 1) is None
+    return bool(settle) and hasattr(loss, "delta") and settles_at(loss, 1, 1) is None
 
 
 def _copy(loss: L) -> L:

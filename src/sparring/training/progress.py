@@ -166,11 +166,17 @@ def settle_step(total_steps: int, n_planned: int, share: float) -> int:
     return max(0, total_steps - n_settle)
 
 
-def awake_from(loss: Loss | LinearLoss, n_planned: int) -> int | None:
-    """The first epoch in which the δ of a loss settles, so that every sample trains; None: it does not."""
+def settles_at(loss: Loss | LinearLoss, total_steps: int, n_planned: int, share: float = 0.0) -> int | None:
+    """The step from which every sample trains; None: there is none.
+
+    The δ of a loss says when it settles. With a loss that has no δ, the last ``share`` of training settles.
+    """
     delta = getattr(loss, "delta", None)
-    step = delta.settles_at() if isinstance(delta, DeltaSchedule) else None
-    return None if step is None else step // n_planned
+    if isinstance(delta, DeltaSchedule):
+        return delta.settles_at()
+    if delta is not None or not share:
+        return None
+    return settle_step(total_steps, n_planned, share)
 
 
 def step_schedules(loss: Loss | LinearLoss, n_steps: int, won_share: float) -> None:
@@ -213,10 +219,16 @@ class Progress:
     def n_planned(self) -> int:
         return self.loader.sampler.n_planned
 
-    def begin(self, loss: Loss | LinearLoss) -> None:
-        """Prepare for a run: wake every sample when the δ of this loss settles."""
-        self.settle_from = awake_from(loss, 1)
-        self.loader.scorecard.awake_from = awake_from(loss, self.n_planned) if self.budget is None else None
+    def begin(self, loss: Loss | LinearLoss, settle: float = 0.0) -> None:
+        """Prepare for a run: wake every sample when the run settles.
+
+        Args:
+            loss: Its δ says when.
+            settle: The share of training that settles, for a loss without a δ.
+        """
+        self.settle_from = settles_at(loss, self.total_steps, self.n_planned, settle)
+        by_epoch = self.settle_from is not None and self.budget is None
+        self.loader.scorecard.awake_from = self.settle_from // self.n_planned if by_epoch else None
 
     def end_epoch(self) -> int:
         """The planned batches that are done at the end of an epoch. Resting samples count as done."""
