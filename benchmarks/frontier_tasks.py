@@ -98,7 +98,7 @@ SETTINGS = {
     for setting in (
         Setting("clinc_oos", "minilm", 1e-3, POOLED, n_train=6000, n_seeds=5, plan=SHORT | WHOLE),
         Setting("languages", "tiny", 8e-3, n_train=6000, n_seeds=5, plan=WHOLE),
-        Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500, n_seeds=4),
+        Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500, n_seeds=5),
         Setting("fsdd", "tiny", 4e-3, n_seeds=5),
         Setting("sst5", "minilm", 5e-4, POOLED, n_train=4000, max_length=48),
         Setting("reuters21578", "minilm", 1e-3, POOLED, max_length=64),
