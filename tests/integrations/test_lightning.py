@@ -134,6 +134,7 @@ def test_fast_settles_with_every_sample_awake(tmp_path: Path) -> None:
 def test_fast_with_softmax_rests_and_weighs(tmp_path: Path) -> None:
     module = Ours(rests=True, loss="softmax", speed="fast")
     fit(module, tmp_path, epochs=8)
+    assert module.engine.scorecard.longest_rest == 2  # a quarter of the training
     assert isinstance(module.engine.scorecard, WeightedScorecard)
     totals = module.engine.record.totals
     looked = totals["n_forward"] - totals["n_backward"]  # before training, to fit the head

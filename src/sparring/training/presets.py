@@ -5,7 +5,8 @@
 - ``fast``: training begins with a fitted last layer, where that has less than a quarter of the loss on
   held-out samples, and samples rest, that is, some epochs leave them out; not with BatchNorm, and not before
   it saves time. With plain softmax, and other losses without a δ, a sample with a large margin rests up to
-  four epochs, and counts for them when it comes back (`WeightedScorecard`). With AS-Softmax, won samples rest
+  four epochs, at most a quarter of the training, and counts for them when it comes back
+  (`WeightedScorecard`). With AS-Softmax, won samples rest
   up to two epochs, rests become shorter where samples come back lost, and training settles: at its end, plain
   softmax trains every sample. A loss that is given by name has δ = 0.6.
 
@@ -28,7 +29,7 @@ from sparring.losses.delta import DEFAULT_DELTA, SETTLE_SHARE, SettleDelta, delt
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.progress import settle_step, settles_at
 from sparring.training.resting.scorecard import DEFAULT_REST, MIN_RESTING, Scorecard
-from sparring.training.resting.weighted import WEIGHTED_REST, WeightedScorecard
+from sparring.training.resting.weighted import WeightedScorecard
 
 L = TypeVar("L", bound=nn.Module)
 
@@ -114,8 +115,7 @@ def resolve_speed(
         if max_rest is not None and not rests:
             raise ValueError(f'max_rest={max_rest}, but no sample rests; use rest=True or speed="fast"')
         if rests and not check and not drops_opponents(loss):
-            most = WEIGHTED_REST if max_rest is None else max_rest
-            scorecard = WeightedScorecard(n_samples or 1, max_rest=most, seed=seed)
+            scorecard = WeightedScorecard(n_samples or 1, max_rest=max_rest, seed=seed)
         elif rests or check:
             most = (DEFAULT_REST if max_rest is None else max_rest) if rests else 0
             narrow = most if preset.rest else 0  # any win at the larger δ of the preset is a clear one
@@ -123,7 +123,9 @@ def resolve_speed(
             scorecard = Scorecard(n_samples or 1, max_rest=most, narrow=narrow, **rules)
     if scorecard is not None and n_samples is not None:
         scorecard.check_for(n_samples, model)
-    settle = preset.settle if settle is None else check_range("settle", settle, 0, 1, note="of training")
+    if settle is None:  # samples that count for their rest need no settling
+        settle = 0.0 if isinstance(scorecard, WeightedScorecard) else preset.settle
+    check_range("settle", settle, 0, 1, note="of training")
     if (
         fit_head is None
     ):  # eval mode, in which it is fitted, may give other features where BatchNorm is trained
@@ -145,9 +147,10 @@ def _describe(parts: RunParts, model: nn.Module) -> str:
     if parts.skip != "off" and drops_opponents(parts.loss):
         what += ", no backward pass for won samples"
     if isinstance(parts.scorecard, WeightedScorecard):
+        limit = ", at most a quarter of the planned ones" if parts.scorecard.follows_length else ""
         what += (
             f"; once {MIN_RESTING:.0%} would rest, samples with a large margin rest up to"
-            f" {parts.scorecard.max_rest} epochs, and count for these when they come back"
+            f" {parts.scorecard.max_rest} epochs{limit}, and count for these when they come back"
         )
     elif parts.scorecard is not None:
         what += f"; once {MIN_RESTING:.0%} are won, won samples rest up to {parts.scorecard.max_rest} epochs"
@@ -155,6 +158,8 @@ def _describe(parts: RunParts, model: nn.Module) -> str:
         what += "; no sample rests, since BatchNorm would see the statistics of hard samples alone"
     if parts.settle and delta is not None:
         what += f"; the last {parts.settle:.0%} are plain softmax for every sample"
+    elif parts.settle and parts.scorecard is not None:
+        what += f"; in the last {parts.settle:.0%} no sample rests"
     return what
 
 

@@ -220,7 +220,7 @@ class Progress:
         return self.loader.sampler.n_planned
 
     def begin(self, loss: Loss | LinearLoss, settle: float = 0.0) -> None:
-        """Prepare for a run: wake every sample when the run settles.
+        """Prepare for a run: plan the length of rests, and wake every sample when the run settles.
 
         Args:
             loss: Its δ says when.
@@ -228,7 +228,9 @@ class Progress:
         """
         self.settle_from = settles_at(loss, self.total_steps, self.n_planned, settle)
         by_epoch = self.settle_from is not None and self.budget is None
-        self.loader.scorecard.awake_from = self.settle_from // self.n_planned if by_epoch else None
+        scorecard = self.loader.scorecard
+        scorecard.awake_from = self.settle_from // self.n_planned if by_epoch else None
+        scorecard.plan_rests(self.epochs if self.budget is None else None)
 
     def end_epoch(self) -> int:
         """The planned batches that are done at the end of an epoch. Resting samples count as done."""

@@ -157,8 +157,7 @@ def _restore(loop: Loop, state: dict[str, Any], changed: Mapping[str, str]) -> N
     if budget is not None and "budget" not in engine_state:  # the run began with epochs
         budget.spent = loop.n_done / loop.sampler.n_planned * budget.n_samples
     if new_length or {"loss", "scorecard"} & changed.keys():
-        loop.run_progress.begin(loop.objective)
-        loop.sampler.scorecard.longest_rest = loop.sampler.scorecard.max_rest
+        loop.run_progress.begin(loop.objective, loop.parts.settle)
     if new_length:
         n_epochs = loop.sampler.epoch + loop.loader.finished
         loop.record.done = n_epochs >= loop.epochs if budget is None else budget.is_spent

@@ -13,6 +13,7 @@ from torch import nn
 from sparring import SoftmaxLoss
 from sparring.losses.rows import RowLosses
 from sparring.training import REST, Scorecard
+from sparring.training.loop import Loop
 from sparring.training.resting.weighted import WeightedScorecard
 from tests.training.toy import N, digits_like, gap, net, run
 
@@ -160,3 +161,43 @@ def test_nan_margins_never_rest_and_errors() -> None:
     batch_norm = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
     _, record = run(batch_norm, SoftmaxLoss(), speed="fast", epochs=2)
     assert "BatchNorm" in record.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "max_rest", "longest"), [(3, None, 1), (4, None, 1), (8, None, 2), (40, None, 4), (4, 3, 3)]
+)
+def test_a_rest_is_at_most_a_quarter_of_the_training(epochs: int, max_rest: int | None, longest: int) -> None:
+    """Unless the user says how long; what a sample counts for stays right."""
+    card = WeightedScorecard(N, max_rest=max_rest)
+    model = net(dropout=0.0)
+    loop = Loop(
+        model, "softmax", digits_like(), batch_size=16, lr=0.05, epochs=epochs, scorecard=card, progress=False
+    )
+    loop.run()
+    assert card.longest_rest == longest
+    assert int(card.rested.max()) <= longest
+
+
+def test_under_a_budget_the_number_of_epochs_is_not_known() -> None:
+    card = WeightedScorecard(N)
+    settings = {"batch_size": 16, "budget": 2.0, "forward_share": 0.4, "scorecard": card}
+    Loop(net(), "softmax", digits_like(), progress=False, **settings).run()
+    assert card.longest_rest == card.max_rest
+
+
+def test_every_sample_of_a_loss_without_a_delta_trains_when_a_run_settles() -> None:
+    settings = {"batch_size": 16, "lr": 0.05, "epochs": 12, "speed": "fast", "settle": 0.25}
+    record = Loop(net(), "softmax", digits_like(), progress=False, **settings).run()
+    rests = [epoch["rest"] for epoch in record.epochs]
+    assert any(rests[:9])
+    assert not any(rests[9:])
+    assert any("in the last 25% no sample rests" in note for note in record.notes)
+
+
+def test_a_used_scorecard_keeps_its_limit_in_the_next_run() -> None:
+    card = WeightedScorecard(N)
+    card.plan_rests(8)
+    card.update(torch.tensor([0]), NOT_WON, torch.tensor([0.99]))
+    card.forget()
+    assert card.longest_rest == 2
+    assert int(card.seen[0]) == -1

@@ -85,7 +85,8 @@ class Scorecard:
         self.watch = watch
         self.epoch = 0
         self.awake_from: int | None = None  # the epoch from which every sample trains
-        self.longest_rest = self.max_rest  # of now: `watch` lowers it
+        self.rest_limit = self.max_rest  # of a training: `plan_rests` may lower it
+        self.longest_rest = self.max_rest  # of now: `watch` may lower it
         self.pays = not watch  # whether resting saves enough in this epoch
         self._has_rested = False
         self._notes: list[str] = []
@@ -159,7 +160,12 @@ class Scorecard:
         """Drop all results before another run. A scorecard without results stays as it is."""
         if bool((self.seen != NEVER).any()):
             fresh = Scorecard(self.n_samples, max_rest=self.max_rest, watch=self.watch)
-            self.load_state_dict({**fresh.state_dict(), "awake_from": self.awake_from})
+            kept = {"awake_from": self.awake_from, "longest_rest": self.rest_limit}
+            self.load_state_dict({**fresh.state_dict(), **kept})
+
+    def plan_rests(self, n_epochs: float | None) -> None:
+        """Prepare for a training of a known number of epochs; None: the number is not known."""
+        self.longest_rest = self.rest_limit
 
     def states(self) -> Tensor:
         """(n_samples,) TRAIN, CHECK or REST in this epoch."""

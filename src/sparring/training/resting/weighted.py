@@ -10,6 +10,7 @@ from sparring.losses.rows import RowLosses
 from sparring.training.resting.scorecard import NEVER, Scorecard
 
 WEIGHTED_REST = 4  # epochs
+LEAST_LOOKS = 4  # a rest lasts at most this part of a training, so that no sample is seen only once or twice
 
 
 class WeightedScorecard(Scorecard):
@@ -28,7 +29,8 @@ class WeightedScorecard(Scorecard):
 
     Args:
         n_samples: Size of the data set.
-        max_rest: Most epochs of rest in a row; 0 is no rest.
+        max_rest: Most epochs of rest in a row; 0 is no rest. By default four, but at most a quarter of a
+            training whose number of epochs is known: one epoch in a training of four.
         margin_from: The margin from which samples rest.
         seed: Of the rounding.
 
@@ -49,14 +51,26 @@ class WeightedScorecard(Scorecard):
     reason = "have a large margin"
 
     def __init__(
-        self, n_samples: int, *, max_rest: int = WEIGHTED_REST, margin_from: float = 0.6, seed: int = 0
+        self,
+        n_samples: int,
+        *,
+        max_rest: int | None = None,
+        margin_from: float = 0.6,
+        seed: int = 0,
     ) -> None:
-        super().__init__(n_samples, max_rest=max_rest, watch=True)
+        super().__init__(n_samples, max_rest=WEIGHTED_REST if max_rest is None else max_rest, watch=True)
+        self.follows_length = max_rest is None
         self.margin_from = check_range(
             "margin_from", margin_from, -1, 1, note="margin from which samples rest"
         )
         self.seed = seed
         self._draws: tuple[int, Tensor] = (NEVER, torch.empty(0))  # an epoch and its random numbers
+
+    def plan_rests(self, n_epochs: float | None) -> None:
+        if self.follows_length:
+            quarter = self.max_rest if n_epochs is None else int(n_epochs // LEAST_LOOKS)
+            self.rest_limit = min(self.max_rest, max(1, quarter))
+        super().plan_rests(n_epochs)
 
     def shorten_rests(self) -> None:
         """Nothing: a sample that comes back counts for the epochs that it rested, however it comes back."""
