@@ -93,6 +93,7 @@ class Setting:
 # All six layers of MiniLM. The first are frozen, and what they compute is computed once for all runs.
 LAYER = {"freeze_layers": 5}
 POOLED = {**LAYER, "pooling": "mean"}
+CHINESE = {"freeze_layers": 3, "pooling": "mean"}  # m3e-small has four
 SETTINGS = {
     setting.name: setting
     for setting in (
@@ -101,8 +102,9 @@ SETTINGS = {
         Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500, n_seeds=5),
         Setting("fsdd", "tiny", 4e-3, n_seeds=5),
         Setting("sst5", "minilm", 5e-4, POOLED, n_train=4000, max_length=48),
-        Setting("reuters21578", "minilm", 1e-3, POOLED, max_length=64),
-        Setting("cifar100", "efficientnet-lite0", 5e-5, n_train=2000),
+        Setting("reuters21578", "minilm", 1e-3, POOLED, n_train=3000, n_test=1500, max_length=64),
+        Setting("iflytek", "m3e-small", 1e-3, CHINESE, n_train=2000, max_length=64),
+        Setting("cifar100", "efficientnet-lite0", 1e-4, {"image_size": 96}, n_train=2000, n_test=1000),
         Setting("cifar100", "convnext", 2e-3, n_train=2000),
     )
 }

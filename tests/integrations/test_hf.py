@@ -159,7 +159,8 @@ def test_fast_settles_with_every_sample_awake(tmp_path: Path) -> None:
     assert by_name.objective.delta == 0.6
 
 
-def test_fast_with_softmax_rests_and_weighs(tmp_path: Path) -> None:
+def test_fast_with_softmax_rests_and_weighs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparring.training.resting.weighted.MIN_BATCHES", 0)
     args = arguments(tmp_path, num_train_epochs=8, seed=7)
     trainer = trained(tmp_path, args=args, loss="softmax", speed="fast")
     card, totals = trainer.engine.scorecard, trainer.engine.record.totals

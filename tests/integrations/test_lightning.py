@@ -131,7 +131,8 @@ def test_fast_settles_with_every_sample_awake(tmp_path: Path) -> None:
         fit(Ours(rests=True, speed="fast"), tmp_path, epochs=-1, max_time={"seconds": 1})
 
 
-def test_fast_with_softmax_rests_and_weighs(tmp_path: Path) -> None:
+def test_fast_with_softmax_rests_and_weighs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparring.training.resting.weighted.MIN_BATCHES", 0)
     module = Ours(rests=True, loss="softmax", speed="fast")
     fit(module, tmp_path, epochs=8)
     assert module.engine.scorecard.longest_rest == 2  # a quarter of the training

@@ -84,8 +84,8 @@ def test_it_says_what_it_does() -> None:
         " up to 2 epochs; the last 25% are plain softmax for every sample"
     )
     assert resolve("softmax", speed="fast").note == (
-        "speed fast: softmax; once 5% would rest, samples with a large margin rest up to 4 epochs, and count"
-        " for these when they come back"
+        "speed fast: softmax; once 5% would rest, samples with a large margin rest up to 4 epochs, at most"
+        " a quarter of the planned ones (none in short trainings), and count for these when they come back"
     )
     norm = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
     parts = resolve_speed(norm, N, loss="as-softmax", speed="fast")

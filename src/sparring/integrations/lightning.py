@@ -175,7 +175,8 @@ class SparringModule(LightningModule if TYPE_CHECKING else object):  # type: ign
         schedules = (getattr(self.objective, name, None) for name in ("delta", "concede"))
         scheduled = any(isinstance(value, DeltaSchedule) for value in schedules)
         concedes = getattr(self.objective, "concede", None) is not None
-        if self.settings.delta_warmup or parts.settle or concedes or scheduled:
+        rests = parts.scorecard is not None
+        if self.settings.delta_warmup or parts.settle or concedes or scheduled or rests:
             n_planned = None if loader is None else len(loader)
             self.settings.set_length(parts, self.trainer.estimated_stepping_batches, n_planned)
         forward = self.logits_and_targets

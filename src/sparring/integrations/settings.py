@@ -116,7 +116,8 @@ class Settings:
             ends = not math.isinf(total_steps)
             step = settles_at(loss, int(total_steps) if ends else 0, n_planned, parts.settle if ends else 0.0)
             parts.scorecard.awake_from = None if step is None else step // n_planned
-            parts.scorecard.plan_rests(total_steps / n_planned if ends else None)
+            length = (total_steps / n_planned, total_steps) if ends else (None, None)
+            parts.scorecard.plan_rests(*length)
 
 
 def mean_loss(loss: Loss | str, **settings: Any) -> Loss:

@@ -2,13 +2,13 @@
 
 - ``off``: every sample has a forward and a backward pass in every epoch.
 - ``skip``: no backward pass for won samples. Exact: the weights are those of ``off``, to rounding.
-- ``fast``: training begins with a fitted last layer, where that has less than a quarter of the loss on
-  held-out samples, and samples rest, that is, some epochs leave them out; not with BatchNorm, and not before
-  it saves time. With plain softmax, and other losses without a δ, a sample with a large margin rests up to
-  four epochs, at most a quarter of the training, and counts for them when it comes back
-  (`WeightedScorecard`). With AS-Softmax, won samples rest
-  up to two epochs, rests become shorter where samples come back lost, and training settles: at its end, plain
-  softmax trains every sample. A loss that is given by name has δ = 0.6.
+- ``fast``: training begins with a fitted last layer, where that has less than three quarters of the loss on
+  held-out samples without large weights, and samples rest, that is, some epochs leave them out; not with
+  BatchNorm, and not before it saves time. With plain softmax, and other losses without a δ, a sample with a
+  large margin rests up to four epochs, at most a quarter of the training, and counts for them when it comes
+  back (`WeightedScorecard`); not in short trainings, unless their head is fitted. With AS-Softmax, won
+  samples rest up to two epochs, rests become shorter where samples come back lost, and training settles: at
+  its end, plain softmax trains every sample. A loss that is given by name has δ = 0.6.
 
 ``docs/results/frontier`` has measurements of ``fast``, ``docs/results/speed`` of ``skip``.
 """
@@ -147,7 +147,9 @@ def _describe(parts: RunParts, model: nn.Module) -> str:
     if parts.skip != "off" and drops_opponents(parts.loss):
         what += ", no backward pass for won samples"
     if isinstance(parts.scorecard, WeightedScorecard):
-        limit = ", at most a quarter of the planned ones" if parts.scorecard.follows_length else ""
+        limit = ""
+        if parts.scorecard.follows_length:
+            limit = ", at most a quarter of the planned ones (none in short trainings)"
         what += (
             f"; once {MIN_RESTING:.0%} would rest, samples with a large margin rest up to"
             f" {parts.scorecard.max_rest} epochs{limit}, and count for these when they come back"

@@ -227,10 +227,14 @@ class Progress:
             settle: The share of training that settles, for a loss without a δ.
         """
         self.settle_from = settles_at(loss, self.total_steps, self.n_planned, settle)
-        by_epoch = self.settle_from is not None and self.budget is None
         scorecard = self.loader.scorecard
-        scorecard.awake_from = self.settle_from // self.n_planned if by_epoch else None
-        scorecard.plan_rests(self.epochs if self.budget is None else None)
+        scorecard.awake_from = None
+        if self.budget is not None:  # it decides how many epochs there are
+            scorecard.plan_rests()
+            return
+        if self.settle_from is not None:
+            scorecard.awake_from = self.settle_from // self.n_planned
+        scorecard.plan_rests(self.epochs, self.total_steps)
 
     def end_epoch(self) -> int:
         """The planned batches that are done at the end of an epoch. Resting samples count as done."""

@@ -44,11 +44,17 @@ def test_a_budget_pays_for_the_pass() -> None:
 
 
 def test_the_preset_takes_a_head_only_where_it_is_far_better() -> None:
+    """And not where only large weights tell the features of a network apart."""
     x, _ = digits_like(400)[:]
     y = x[:, :3].argmax(1)
-    clean = torch.utils.data.TensorDataset(x + 6 * nn.functional.one_hot(y, 6), y)
+    clean = torch.utils.data.TensorDataset(x + 2 * nn.functional.one_hot(y, 6), y)
     record = Loop(net(), "softmax", clean, speed="fast", epochs=1).run()
     assert any(note.startswith("head fitted") for note in record.notes)
+    flat = net()
+    flat[0].weight.data *= 0.02
+    flat[0].bias.data += 1.0
+    record = Loop(flat, "softmax", clean, speed="fast", epochs=1).run()
+    assert any(note.startswith("head kept: its inputs hardly differ") for note in record.notes)
     generator = torch.Generator().manual_seed(0)
     noise = torch.utils.data.TensorDataset(
         torch.randn(N, 6, generator=generator), torch.randint(3, (N,), generator=generator)

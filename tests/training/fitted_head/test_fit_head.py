@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -105,6 +106,24 @@ def test_batches_do_not_matter() -> None:
     assert torch.allclose(models[0][3].weight, models[1][3].weight, atol=1e-5)
 
 
+def test_stops_early_once_there_are_enough_rows() -> None:
+    """50 for each of four classes here, so four batches of 50."""
+    x, target = rows(2 * N)
+    taken: list[int] = []
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in loader(x, target):
+            taken.append(len(batch[0]))
+            yield batch
+
+    model = classifier()
+    fit = fit_head(model, batches(), stop_early=True)
+    enough = 20 * model[3].in_features
+    assert enough > 50 * C
+    assert fit.n_samples == sum(taken)
+    assert enough <= fit.n_samples < enough + 50 or fit.n_samples == len(x)
+
+
 def test_a_trained_head_stays() -> None:
     x, target = rows()
     target = torch.randint(C, target.shape, generator=torch.Generator().manual_seed(0))  # by heart
@@ -127,10 +146,12 @@ def test_inputs_that_hardly_differ_keep_their_head() -> None:
     x, target = rows()
     model = nn.Sequential(nn.Linear(D, C))
     model[0].weight.data.zero_()
-    fit = fit_head(model, loader(100 + 1e-3 * x, target))
+    batches = loader(100 + 1e-3 * x, target)
+    fit = fit_head(model, batches, max_scale=32.0)
     assert not fit.replaced
-    assert str(fit) == "head kept: its inputs hardly differ, so fits have large weights"
+    assert str(fit).startswith("head kept: its inputs hardly differ")
     assert not model[0].weight.any()
+    assert fit_head(model, batches).replaced  # one that the user asks for, on features that stay
 
 
 def test_a_head_that_is_little_better_can_be_refused() -> None:

@@ -113,7 +113,8 @@ def test_without_rest_it_is_plain_training_to_the_bit() -> None:
 
 def test_fast_training_with_softmax_saves_passes_and_learns() -> None:
     off, full = run(loss=SoftmaxLoss(), speed="off", epochs=10)
-    fast, record = run(loss=SoftmaxLoss(), speed="fast", fit_head=False, epochs=10)
+    card = WeightedScorecard(N, max_rest=2)
+    fast, record = run(loss=SoftmaxLoss(), speed="fast", fit_head=False, scorecard=card, epochs=10)
     assert full.totals["n_forward"] == 10 * N
     assert record.totals["n_forward"] == record.totals["n_backward"] < 0.75 * 10 * N
     assert any("have a large margin and rest" in note for note in record.notes)
@@ -135,12 +136,17 @@ def test_a_stopped_run_ends_the_same_to_the_bit(tmp_path: Path, settings: dict[s
             (tmp_path / "stopped").touch()
             raise RuntimeError("power cut")
 
-    settings = {"loss": SoftmaxLoss(), "speed": "fast", "save_every": 1, "seed": 5, **settings}
-    whole, record = run(**settings)
+    def train(**more: Any) -> Any:
+        card = WeightedScorecard(N, max_rest=2, seed=5)
+        return run(scorecard=card, save_every=1, seed=5, **settings, **more)
+
+    settings = {"loss": SoftmaxLoss(), "speed": "fast", **settings}
+    whole, record = train()
     with pytest.raises(RuntimeError, match="power cut"):
-        run(folder=tmp_path, log_step=log_step, **settings)
-    again, resumed = run(folder=tmp_path, log_step=log_step, **settings)
+        train(folder=tmp_path, log_step=log_step)
+    again, resumed = train(folder=tmp_path, log_step=log_step)
     assert gap(whole, again) == 0
+    assert any(epoch["rest"] for epoch in record.epochs)
     assert resumed.totals["n_forward"] == record.totals["n_forward"]
 
 
@@ -169,13 +175,27 @@ def test_nan_margins_never_rest_and_errors() -> None:
 def test_a_rest_is_at_most_a_quarter_of_the_training(epochs: int, max_rest: int | None, longest: int) -> None:
     """Unless the user says how long; what a sample counts for stays right."""
     card = WeightedScorecard(N, max_rest=max_rest)
-    model = net(dropout=0.0)
-    loop = Loop(
-        model, "softmax", digits_like(), batch_size=16, lr=0.05, epochs=epochs, scorecard=card, progress=False
-    )
-    loop.run()
+    card.begin_with_fitted_head()
+    settings = {"batch_size": 16, "lr": 0.05, "epochs": epochs, "scorecard": card}
+    Loop(net(dropout=0.0), "softmax", digits_like(), progress=False, **settings).run()
     assert card.longest_rest == longest
     assert int(card.rested.max()) <= longest
+
+
+def test_no_sample_rests_in_a_short_training_unless_its_head_is_fitted() -> None:
+    """A network from scratch needs its updates; the record says so."""
+    settings: dict[str, Any] = {"batch_size": 16, "lr": 0.05, "epochs": 12, "speed": "fast"}
+    loop = Loop(net(), "softmax", digits_like(), progress=False, fit_head=False, **settings)
+    record = loop.run()
+    assert not any(epoch["rest"] for epoch in record.epochs)
+    assert "fewer than 1,000 batches" in record.notes[-1]
+    loop = Loop(net(), "softmax", digits_like(), progress=False, fit_head=True, **settings)
+    record = loop.run()
+    assert loop.scorecard.head_is_fitted
+    assert any(epoch["rest"] for epoch in record.epochs)
+    card = WeightedScorecard(N)
+    card.plan_rests(n_epochs=20, n_batches=1000)
+    assert card.longest_rest == 4
 
 
 def test_under_a_budget_the_number_of_epochs_is_not_known() -> None:
@@ -186,7 +206,7 @@ def test_under_a_budget_the_number_of_epochs_is_not_known() -> None:
 
 
 def test_every_sample_of_a_loss_without_a_delta_trains_when_a_run_settles() -> None:
-    settings = {"batch_size": 16, "lr": 0.05, "epochs": 12, "speed": "fast", "settle": 0.25}
+    settings = {"batch_size": 16, "lr": 0.05, "epochs": 12, "speed": "fast", "settle": 0.25, "fit_head": True}
     record = Loop(net(), "softmax", digits_like(), progress=False, **settings).run()
     rests = [epoch["rest"] for epoch in record.epochs]
     assert any(rests[:9])

@@ -6,6 +6,7 @@ without gradients is enough to set it in closed form (`discriminant.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -26,12 +27,11 @@ HELD_OUT = 5  # one sample of so many judges the head
 # Of the fits whose loss is this near to the best, as a share of the loss before, the one with the smallest
 # weights is taken: large weights turn small changes of the encoder into large changes of the logits.
 TOLERANCE = 0.02
-# Fits whose weights, times the size of their inputs, are larger are not taken. With a pre-trained encoder the
-# best fit has 15 to 25. With a network from scratch, whose random features hardly differ, it has 60 to 200,
-# and the first updates throw the logits about.
-MOST_SCALE = 24.0
 ROWS_OF_A_CLASS = 5  # on average, before a pass may be broken off
-PROMISING = 1.6  # with fewer rows the fit is worse than it will be
+# With so many rows for each feature and, on average, each class, more hardly change where training begins.
+ENOUGH_OF_A_FEATURE = 20
+ENOUGH_OF_A_CLASS = 50
+PROMISING = 1.25  # with fewer rows the fit is worse than it will be
 MOST_WEIGHTS = 1 << 25  # of the layer, and of the covariance: the fit needs some ten times as much memory
 MOST_HELD_VALUES = 1 << 21  # rows times classes, and rows times features, that are kept for that
 Forward = Callable[[nn.Module, Any], tuple[Tensor, Tensor]]
@@ -42,15 +42,15 @@ class HeadFit(NamedTuple):
 
     replaced: bool  # whether the layer was set; it is not where it was good before
     loss_before: float  # mean loss of held-out rows with the head as it was
-    loss_after: float  # with the fitted one; infinite if every fit has large weights
+    loss_after: float  # with the fitted one; infinite if its weights are large
     n_rows: int  # that were used, held-out ones included
     n_samples: int
     shrinkage: float
     temperature: float
 
     def __str__(self) -> str:
-        if self.loss_after == torch.inf:
-            return "head kept: its inputs hardly differ, so fits have large weights"
+        if self.loss_after == math.inf:
+            return "head kept: its inputs hardly differ, so a fit has large weights, as from scratch"
         change = f"held-out loss {self.loss_before:.3g} before, {self.loss_after:.3g} fitted"
         return f"head fitted to {self.n_rows:,} rows: {change}" if self.replaced else f"head kept: {change}"
 
@@ -64,7 +64,9 @@ def fit_head(
     forward: Forward = batch_forms.forward,
     ignore_index: int = -100,
     keep_above: float = 1.0,
+    max_scale: float = math.inf,
     check_after: int | None = None,
+    stop_early: bool = False,
     collectives: Collectives | None = None,
 ) -> HeadFit:
     """Set the last linear layer of a classifier to a linear discriminant analysis of its inputs.
@@ -80,8 +82,11 @@ def fit_head(
         forward: Returns logits, classes second, and targets of a model and a batch.
         ignore_index: Target of rows without a class.
         keep_above: The layer stays as it was if the fitted one has more than this share of its loss.
+        max_scale: The layer stays as it was if the fitted weights, times the size of their inputs, are larger
+            than this. Features that hardly differ, as those of a network from scratch, need large weights.
         check_after: After this number of batches, and five samples for each class, stop if the fitted layer
             is far from replacing the other.
+        stop_early: Stop once there are enough rows: 20 for each feature and, on average, 50 for each class.
         collectives: Of the processes, if each has a part of the batches.
 
     Returns:
@@ -98,7 +103,7 @@ def fit_head(
         >>> fit.replaced, fit.loss_after < fit.loss_before
         (True, True)
     """
-    fitter = _Fitter(model, head, forward, ignore_index, collectives or Collectives(local=True))
+    fitter = _Fitter(model, head, forward, ignore_index, max_scale, collectives or Collectives(local=True))
     with _evaluating(model):
         for number, batch in enumerate(batches, 1):
             fitter.add(batch)
@@ -106,6 +111,8 @@ def fit_head(
                 check_after = None
                 if not fitter.choose().replaces(PROMISING * keep_above):
                     break
+            if stop_early and fitter.has_enough:
+                break
     return fitter.finish(keep_above)
 
 
@@ -142,17 +149,20 @@ class _Fitter:
         head: nn.Linear | None,
         forward: Forward,
         ignore_index: int,
+        max_scale: float,
         collectives: Collectives,
     ) -> None:
         self.model = model
         self.head = head
         self.forward = forward
         self.ignore_index = ignore_index
+        self.max_scale = max_scale
         self.collectives = collectives
         self.moments: Moments | None = None
         self.held: list[tuple[Tensor, Tensor]] = []  # rows and targets
         self.n_values = 0  # that are held
         self.n_samples = 0
+        self.n_rows = 0
 
     def add(self, batch: Any) -> None:
         """Run the model on a batch, and take the rows of its head."""
@@ -169,6 +179,7 @@ class _Fitter:
         else:
             valid = target != self.ignore_index
         rows, target, sample = rows[valid], target[valid], sample[valid]
+        self.n_rows += len(rows)
         moments = self._moments(rows, multilabel)
         if not multilabel and bool(((target < 0) | (target >= moments.n_classes)).any()):
             raise HeadError(f"a target is none of the {moments.n_classes} classes of the last layer")
@@ -182,6 +193,13 @@ class _Fitter:
         """Whether there are some samples for each class; the same on all processes."""
         assert self.head is not None
         return self.n_samples * self.collectives.size >= ROWS_OF_A_CLASS * self.head.out_features
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether more rows would hardly change the fit. A collective call."""
+        assert self.head is not None
+        enough = max(ENOUGH_OF_A_FEATURE * self.head.in_features, ENOUGH_OF_A_CLASS * self.head.out_features)
+        return self.collectives.sum_numbers([self.n_rows])[0] >= enough
 
     def _run(self, batch: Any) -> tuple[int, Tensor, Tensor, bool]:
         """The number of samples, the targets and inputs of the head as rows, and whether labels are many."""
@@ -251,13 +269,12 @@ class _Fitter:
             for temperature in TEMPERATURES:
                 weight, bias = layer.at(temperature)
                 scale = float(weight.norm(dim=1).mean()) * everything.size
-                if scale <= MOST_SCALE:
-                    fits.append((self._loss(weight, bias), scale, shrinkage, temperature))
-        if not fits:
-            return _Choice(before, torch.inf, 1.0, 1.0, everything)
+                fits.append((self._loss(weight, bias), scale, shrinkage, temperature))
         limit = min(fits)[0] + TOLERANCE * before
         near = [fit for fit in fits if fit[0] <= limit]
-        after, _, shrinkage, temperature = min(near, key=lambda fit: fit[1])
+        after, scale, shrinkage, temperature = min(near, key=lambda fit: fit[1])
+        if scale > self.max_scale:
+            after = math.inf
         return _Choice(before, after, shrinkage, temperature, everything)
 
     def finish(self, keep_above: float) -> HeadFit:

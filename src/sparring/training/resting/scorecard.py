@@ -63,7 +63,7 @@ class Scorecard:
     rules: tuple[str, ...] = ("check", "max_rest", "spare", "earn", "narrow", "watch")
     reason = "are won"  # why samples rest, for the notes
     _tensors = ("margin", "eased", "seen", "due", "rested", "won")
-    _numbers = ("epoch", "awake_from", "longest_rest", "pays", "_has_rested")
+    _numbers = ("epoch", "awake_from", "longest_rest", "pays", "head_is_fitted", "_has_rested")
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class Scorecard:
         self.awake_from: int | None = None  # the epoch from which every sample trains
         self.rest_limit = self.max_rest  # of a training: `plan_rests` may lower it
         self.longest_rest = self.max_rest  # of now: `watch` may lower it
+        self.head_is_fitted = False  # `fit_head` has set the last layer before training
         self.pays = not watch  # whether resting saves enough in this epoch
         self._has_rested = False
         self._notes: list[str] = []
@@ -161,11 +162,16 @@ class Scorecard:
         if bool((self.seen != NEVER).any()):
             fresh = Scorecard(self.n_samples, max_rest=self.max_rest, watch=self.watch)
             kept = {"awake_from": self.awake_from, "longest_rest": self.rest_limit}
+            kept["head_is_fitted"] = self.head_is_fitted
             self.load_state_dict({**fresh.state_dict(), **kept})
 
-    def plan_rests(self, n_epochs: float | None) -> None:
-        """Prepare for a training of a known number of epochs; None: the number is not known."""
+    def plan_rests(self, n_epochs: float | None = None, n_batches: float | None = None) -> None:
+        """Prepare for a training of so many epochs and batches; None: their number is not known."""
         self.longest_rest = self.rest_limit
+
+    def begin_with_fitted_head(self) -> None:
+        """Training begins with a last layer that `fit_head` has set."""
+        self.head_is_fitted = True
 
     def states(self) -> Tensor:
         """(n_samples,) TRAIN, CHECK or REST in this epoch."""
