@@ -18,6 +18,11 @@ from tests.lab.models.test_build import TEXT, bert
 __all__ = ["bert"]  # a fixture
 
 
+@pytest.fixture(autouse=True)
+def nothing_shared() -> None:
+    frozen._SHARED.clear()
+
+
 @pytest.mark.parametrize("kind", TEXT)
 def test_logits_and_gradients_are_those_of_the_whole_network(kind: str, bert: str) -> None:
     made = data(kind)
@@ -75,6 +80,42 @@ def test_the_frozen_layers_run_once(bert: str, monkeypatch: pytest.MonkeyPatch) 
     features = encoder.encode(made.train)
     assert frozen_layers(net).add_outputs(net, encoder, features) is None
     assert not any(HIDDEN in feature for feature in features)
+
+
+def test_outputs_are_shared_by_runs_of_one_process(bert: str) -> None:
+    """Only where weights and tokens are the same; then to the bit."""
+    made = data("multi-class")
+    nets = [build(bert, made, freeze_layers=n) for n in (2, 2, 1)]
+    encoder = encoder_for("multi-class", made.labels, nets[0].processor, 32)
+    samples = [encoder.encode(made.train) for _ in nets]
+    seconds = [
+        frozen_layers(built.net).add_outputs(built.net, encoder, x)
+        for built, x in zip(nets, samples, strict=True)
+    ]
+    assert len(frozen._SHARED) == 2
+    assert seconds[0] == seconds[1]
+    assert all(a[HIDDEN] is b[HIDDEN] for a, b in zip(*samples[:2], strict=True))
+    assert not torch.equal(samples[0][0][HIDDEN], samples[2][0][HIDDEN])
+    fewer = encoder.encode(made.train[1:])
+    frozen_layers(nets[0].net).add_outputs(nets[0].net, encoder, fewer)
+    torch.testing.assert_close(fewer[0][HIDDEN], samples[0][1][HIDDEN], atol=1e-5, rtol=1e-4)
+    with torch.no_grad():
+        frozen_layers(nets[0].net).frozen[1].output.dense.weight.mul_(1.1)
+    changed = encoder.encode(made.train)
+    frozen_layers(nets[0].net).add_outputs(nets[0].net, encoder, changed)
+    assert not torch.equal(changed[0][HIDDEN], samples[0][0][HIDDEN])
+
+
+def test_old_outputs_are_forgotten(bert: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = data("multi-class")
+    built = build(bert, made, freeze_layers=2)
+    encoder = encoder_for("multi-class", made.labels, built.processor, 32)
+    features = encoder.encode(made.train)
+    frozen_layers(built.net).add_outputs(built.net, encoder, features)
+    size = sum(feature[HIDDEN].numel() * 4 for feature in features)
+    monkeypatch.setattr(frozen, "MOST_BYTES", size)
+    frozen_layers(built.net).add_outputs(built.net, encoder, encoder.encode(made.train[1:]))
+    assert len(frozen._SHARED) == 1
 
 
 def test_training_mode_changes_nothing_below(bert: str) -> None:
