@@ -29,8 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="full: the papers' settings, for a GPU",
     )
     parser.add_argument("--tasks", help="names separated by commas (default: the paper's)")
+    parser.add_argument(
+        "--methods", help="names as the papers print them, separated by commas (default: all)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the runs and how long they will take")
-    parser.add_argument("--save", metavar="DIR", help="write Markdown, JSON, SVG and the records to a folder")
+    parser.add_argument(
+        "--save",
+        metavar="DIR",
+        help="write Markdown, JSON, SVG and the records to a folder, whose runs are not repeated",
+    )
     parser.add_argument(
         "--records",
         metavar="FILE",

@@ -12,6 +12,7 @@ from typing import Any
 from sparring.lab.datasets import Where
 from sparring.lab.errors import UserError
 from sparring.lab.paper.results_page import write_page
+from sparring.lab.paper.saved_records import SavedRecords
 from sparring.lab.paper.setup_tables import SETUP_TABLES
 from sparring.lab.paper.studies import STUDIES, Study, find_study, normal_name
 from sparring.lab.paper.study_records import Results, errors_name, read_results, write_results
@@ -93,10 +94,11 @@ def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | Non
         if results.study != study.name:
             raise UserError(f"{options.records}: records of {results.study}, not of {study.name}")
         return results
-    tasks = None
-    if options.tasks:
-        tasks = list(dict.fromkeys(name.strip() for name in options.tasks.split(",") if name.strip()))
-    runs = StudyRuns(study, scale=options.size, tasks=tasks, seeds=options.seeds, flags=flags)
+    saved = SavedRecords(Path(options.save) if options.save and not options.fresh else None)
+    settings = {"scale": options.size, "seeds": options.seeds, "flags": flags}
+    runs = StudyRuns(
+        study, tasks=_names(options.tasks), methods=_names(options.methods), saved=saved, **settings
+    )
     for message in runs.missing:
         print(message, file=sys.stderr)
     if options.dry_run:
@@ -104,9 +106,18 @@ def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | Non
         return None
     if runs.unfinished:
         n_runs, time = len(runs.unfinished), time_needed(runs, options.jobs)
+        if n_saved := sum(runs.is_saved(run) for run in runs.runs):
+            print(
+                f"{study.name}: {n_saved} runs are in {options.save}, --fresh repeats them", file=sys.stderr
+            )
         print(f"{study.name}: {n_runs} runs to do, {time}", file=sys.stderr)
     terminal = console(stderr=True)
     return runs.execute(options.jobs, terminal, fresh=options.fresh, anyway=options.resume_anyway)
+
+
+def _names(text: str | None) -> list[str] | None:
+    """Names separated by commas, each once; None for no text."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip())) if text else None
 
 
 def print_plan(runs: StudyRuns, jobs: int) -> None:
@@ -118,7 +129,7 @@ def print_plan(runs: StudyRuns, jobs: int) -> None:
             config = plans[0].config
             label = config.label if config.speed == "off" else f"{config.label} speed={config.speed}"
             seeds = ", ".join(str(plan.config.seed) for plan in plans)
-            n_done = sum(plan.folder.done for plan in plans)
+            n_done = sum(runs.is_done(run) for run in group if run.name == name)
             state = "done" if n_done == len(plans) else f"{n_done} of {len(plans)} done"
             rows.append([task, name, label, seeds, state])
     title = f"{runs.study.name}: {runs.study.about}"
@@ -136,7 +147,7 @@ def time_needed(runs: StudyRuns, jobs: int) -> str:
     """How long the unfinished runs will take."""
     seconds = 0.0
     for group in runs.by_network().values():
-        plans = [run.plan for run in group if not run.plan.folder.done]
+        plans = [run.plan for run in group if not runs.is_done(run)]
         try:
             seconds += estimate(plans, jobs).seconds / min(jobs, len(plans)) if plans else 0.0
         except UserError as error:  # a network that is not available
@@ -150,10 +161,13 @@ def time_needed(runs: StudyRuns, jobs: int) -> str:
 def save(folder: Path, study: Study, results: Results, tables: Sequence[Table]) -> list[Path]:
     """Write the tables as Markdown and JSON, the charts as SVG, and the records that make them again."""
     stem = folder / study.name.replace(" ", "_")
+    commit = _commit()
+    for record in results.records:
+        record.setdefault("commit", commit)
     text = "\n".join(table.markdown() for table in tables)
     origin = {
         "command": _command(),
-        "commit": _commit(),
+        "commit": ", ".join(sorted({str(record["commit"]) for record in results.records})),
         "seeds": sorted({record["seed"] for record in results.records}),
         "machine": results.records[0]["machine"],
     }

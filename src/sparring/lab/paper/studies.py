@@ -44,7 +44,8 @@ class Study:
         """The curves that its records need."""
         if isinstance(self.output, Figure):
             return self.output.curves
-        return ("evaluations",) if self.output is tables.table4 else ()
+        shared = (tables.table2, tables.table3, tables.table4)  # of the same runs
+        return ("evaluations",) if self.output in shared else ()
 
     def tables(self, results: Results) -> list[Table]:
         return self.output.tables(results) if isinstance(self.output, Figure) else self.output(results)

@@ -27,6 +27,7 @@ def record(folder: RunFolder, study: str, method: str, curves: Sequence[str] = C
     return {
         "study": study,
         "method": method,
+        "run": folder.name,
         **{name: value for name, value in summary.items() if name not in ("folder", "config", "checksums")},
         "config": {name: summary["config"].get(name) for name in IDENTITY},  # without the run's folder
         "machine": folder.read("machine"),

@@ -15,8 +15,9 @@ from sparring.lab.errors import MissingDataError, UserError
 from sparring.lab.models import wheels
 from sparring.lab.paper import run_settings
 from sparring.lab.paper.methods import HARD_SAMPLES, RANDOM_SAMPLES, Method
-from sparring.lab.paper.studies import Study
-from sparring.lab.paper.study_records import Results, record
+from sparring.lab.paper.saved_records import SavedRecords
+from sparring.lab.paper.studies import Study, normal_name
+from sparring.lab.paper.study_records import Record, Results, record
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.jobs import remove, run_all
 from sparring.lab.runs.plan import Plan, open_task, plan, sizes
@@ -42,7 +43,8 @@ class StudyRun:
 class StudyRuns:
     """The runs of a study at a scale, on some tasks or on those of the paper that are available.
 
-    ``flags`` are the user's settings, which take precedence over the scale's.
+    ``flags`` are the user's settings, which take precedence over the scale's. ``methods`` names some methods,
+    if not all are to run. Runs in ``saved`` are not repeated.
     """
 
     def __init__(
@@ -53,12 +55,16 @@ class StudyRuns:
         tasks: Sequence[str] | None = None,
         seeds: int = 3,
         flags: dict[str, Any],
+        methods: Sequence[str] | None = None,
+        saved: SavedRecords | None = None,
     ) -> None:
         if seeds < 1:
             raise UserError(f"seeds must be at least 1, got {seeds}")
         self.study = study
         self.scale = scale
         self.flags = flags
+        self.methods = methods
+        self.saved = saved or SavedRecords()
         self.runs: list[StudyRun] = []
         self.missing: list[str] = []  # messages about what was left out
         self.descriptions: dict[str, str] = {}
@@ -69,6 +75,8 @@ class StudyRuns:
                 if tasks is not None:
                     raise
                 self.missing.append(f"{name}: not here, left out ({error})")
+        if not self.runs and methods is not None:
+            raise UserError(f"{study.name} has no method {', '.join(methods)} here; without it, all are run")
         if not self.runs:
             raise UserError(
                 f"{study.name}: none of its tasks is here; "
@@ -80,7 +88,9 @@ class StudyRuns:
         for form, settings in self._forms(name).items():
             sparse = self.study.is_sparse
             config, task, data = base_config(name, self.scale, self.flags, sparse=sparse, form=settings)
-            runs = runs_on(self.study, config, task, data, seeds, form)
+            runs = runs_on(self.study, config, task, data, seeds, form, self.methods)
+            if not runs:
+                continue
             self.runs += runs
             text = run_settings.description(runs[0].plan.config, task, data)
             descriptions.append(f"{form}: {text}" if form else text)
@@ -102,7 +112,23 @@ class StudyRuns:
 
     @property
     def unfinished(self) -> list[StudyRun]:
-        return [run for run in self.runs if not run.plan.folder.done]
+        return [run for run in self.runs if not self.is_done(run)]
+
+    def is_done(self, run: StudyRun) -> bool:
+        return run.plan.folder.done or self.is_saved(run)
+
+    def is_saved(self, run: StudyRun) -> bool:
+        """Whether its record, though not its folder, is there."""
+        return not run.plan.folder.done and bool(self._saved(run))
+
+    def _saved(self, run: StudyRun) -> list[Record]:
+        """The saved records of a run, and of those that build on it; none if one of them is missing."""
+        folder, seed = run.plan.folder, run.plan.config.seed
+        known = self.saved.find(folder, seed, self.study.curves)
+        parts = self.saved.on_parts(folder, seed) if self.study.splits_samples else []
+        if known is None or (self.study.splits_samples and len(parts) < len(PARTS)):
+            return []
+        return [{**known, "study": self.study.name, "method": run.name}, *parts]
 
     def by_network(self) -> dict[str, list[StudyRun]]:
         """Runs of one network on one task together, by task, and by model where a task has several."""
@@ -114,14 +140,21 @@ class StudyRuns:
 
     def execute(self, jobs: int, console: Console, *, fresh: bool = False, anyway: bool = False) -> Results:
         """Run what is not done (``fresh``: everything), then the runs that build on these."""
-        self._run(self.runs, jobs, console, fresh, anyway)
-        runs = list(self.runs)
-        if self.study.splits_samples:
-            runs += (further := hard_and_random(self.runs))
+        runs = [run for run in self.runs if fresh or not self.is_saved(run)]
+        if runs:
+            self._run(runs, jobs, console, fresh, anyway)
+        further = hard_and_random(runs) if self.study.splits_samples else []
+        if further:
             self._run(further, jobs, console, fresh, anyway)
         study = self.study
-        records = [record(run.plan.folder, study.name, run.name, study.curves) for run in runs]
-        return Results(study.name, records, self.descriptions)
+        records = []
+        for run in self.runs:
+            if run.plan.folder.done:
+                records.append(record(run.plan.folder, study.name, run.name, study.curves))
+            else:
+                records += self._saved(run)
+        records += [record(run.plan.folder, study.name, run.name, study.curves) for run in further]
+        return self.saved.merged(Results(study.name, records, self.descriptions))
 
     def _run(self, runs: Sequence[StudyRun], jobs: int, console: Console, fresh: bool, anyway: bool) -> None:
         plans = [run.plan for run in runs]
@@ -154,10 +187,19 @@ def base_config(
 
 
 def runs_on(
-    study: Study, config: Config, task: Task, data: Data, n_seeds: int, form: str = ""
+    study: Study,
+    config: Config,
+    task: Task,
+    data: Data,
+    n_seeds: int,
+    form: str = "",
+    only: Sequence[str] | None = None,
 ) -> list[StudyRun]:
-    """The runs of a study on a task: seed by seed, methods in turn."""
+    """The runs of a study on a task: seed by seed, methods in turn; ``only`` names some of them."""
     methods = study.methods_on(task, len(data.labels))
+    if only is not None:
+        names = {normal_name([name]) for name in only}
+        methods = [method for method in methods if normal_name([method.name]) in names]
     return [
         StudyRun(method, plan(method.configure(seeded, task), task, data, strict=False), form)
         for seeded in (config.replace(seed=config.seed + i) for i in range(n_seeds))
@@ -166,6 +208,9 @@ def runs_on(
 
 
 # ------------------------------------------------------------ Table 7
+
+
+PARTS = (HARD_SAMPLES, RANDOM_SAMPLES)
 
 
 def hard_and_random(runs: Sequence[StudyRun]) -> list[StudyRun]:
@@ -177,7 +222,7 @@ def hard_and_random(runs: Sequence[StudyRun]) -> list[StudyRun]:
         hard = hard_samples(run.plan)
         n_train, _, _ = sizes(config, data)
         at_random = sorted(random.Random(config.seed).sample(range(n_train), len(hard)))
-        for method, indices in ((HARD_SAMPLES, hard), (RANDOM_SAMPLES, at_random)):
+        for method, indices in zip(PARTS, (hard, at_random), strict=True):
             softmax = method.configure(config.replace(delta=None, warmup=None), task)
             base = plan(softmax, task, data)
             digest = hashlib.sha256(repr(indices).encode()).hexdigest()[:8]

@@ -146,6 +146,11 @@ class RunFolder:
         self.path = path
 
     @property
+    def name(self) -> str:
+        """The name that all seeds of the run share; it has a digest of settings, data and model."""
+        return self.path.parent.name
+
+    @property
     def model(self) -> Path:
         return self.path / "model"
 
