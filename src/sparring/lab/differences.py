@@ -68,11 +68,22 @@ def detectable(error: float, n: int) -> float:
 
 def seeds_needed(gap: Difference) -> int | None:
     """How many seeds would show a true difference as large as the observed one; None above ``MOST_SEEDS``."""
-    if gap.detectable is None or not gap.mean:
+    return seeds_for(gap, abs(gap.mean))
+
+
+def seeds_for(gap: Difference, size: float) -> int | None:
+    """How many seeds would show a true difference of this size; None above ``MOST_SEEDS``, or if unknown.
+
+    Example:
+        >>> gap = difference({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.90, 2: 0.92})
+        >>> seeds_for(gap, 0.01)
+        21
+    """
+    if gap.detectable is None or not size:
         return None
     deviation = gap.detectable / detectable(1.0, gap.n) * math.sqrt(gap.n)
     counts = range(LEAST_SEEDS, MOST_SEEDS + 1)
-    return next((n for n in counts if detectable(deviation / math.sqrt(n), n) <= abs(gap.mean)), None)
+    return next((n for n in counts if detectable(deviation / math.sqrt(n), n) <= size), None)
 
 
 def verdict(name: str, base: str, gap: Difference | None, what: str) -> str:

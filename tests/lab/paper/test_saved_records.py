@@ -1,4 +1,4 @@
-"""Records that were saved: their runs are not repeated on another machine, and stay when further runs are saved."""
+"""Saved records: their runs are not repeated on another machine, and stay when further ones are saved."""
 
 from pathlib import Path
 

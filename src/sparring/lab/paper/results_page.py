@@ -2,16 +2,25 @@
 
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparring.lab.differences import LEAST_SEEDS, LEVEL, difference
 from sparring.lab.errors import UserError
 from sparring.lab.paper.claims import NO, OPEN, YES, findings, findings_table
+from sparring.lab.paper.evidence import (
+    baselines_table,
+    calibration_conclusion,
+    calibration_tables,
+    conclusion,
+    power_table,
+    read_baselines,
+)
 from sparring.lab.paper.methods import SOFTMAX
 from sparring.lab.paper.studies import STUDIES
 from sparring.lab.paper.study_records import Results, errors_name, read_results
 from sparring.lab.runs.records import write
+from sparring.lab.runs.summaries import CALIBRATION_LEGEND
 from sparring.lab.table import Table, wrapped
 
 
@@ -29,6 +38,7 @@ def write_page(records: Path, page: Path) -> None:
     parts = [introduction(records, page)]
     with errors_name(records):
         parts.append(claims_section(list(studies.values())))
+        parts += evidence_sections(_quality(list(studies.values())), read_baselines(records))
     for name, results in studies.items():
         with errors_name(paths[name]):
             parts.append(study_section(name, results, records, page))
@@ -63,10 +73,30 @@ def claims_section(studies: Sequence[Results]) -> str:
         f"nothing can be said: the difference is not larger than {seeds} seeds vary by themselves "
         f"(paired t-test, p > {LEVEL}; no test with fewer than {LEAST_SEEDS} seeds). A 95 % interval says "
         "which differences the runs leave possible: what lies outside of it can be ruled out, what lies "
-        "inside cannot."
+        "inside cannot. A claim did not reproduce, too, where the interval rules out a difference as large "
+        "as the paper's."
     )
     parts = [wrapped(text), _seed_spread(studies), findings_table(rows).markdown()]
     return "## What reproduced\n\n" + "\n\n".join(part for part in parts if part) + over_tasks(studies)
+
+
+def evidence_sections(quality: Results | None, baselines: Mapping[str, float]) -> list[str]:
+    """What we conclude; what the runs can show; calibration. Nothing without Table 2."""
+    if quality is None:
+        return []
+    sections = []
+    texts = [text for text in (conclusion(quality), calibration_conclusion(quality)) if text]
+    if texts:
+        sections.append("\n## What we conclude\n\n" + "\n\n".join(wrapped(text) for text in texts) + "\n")
+    tables = [power_table(quality), baselines_table(quality, baselines)]
+    kept = [table.markdown() for table in tables if table is not None and table.rows]
+    if kept:
+        sections.append("\n## What the runs can show\n\n" + "\n".join(kept))
+    if calibrated := calibration_tables(quality):
+        note = f"{CALIBRATION_LEGEND} Without an arrow: every row of dev was right, so no temperature fits."
+        tables_text = "\n".join(table.markdown() for table in calibrated)
+        sections.append(f"\n## Calibration\n\n{wrapped(note)}\n\n{tables_text}")
+    return sections
 
 
 def _quality(studies: Sequence[Results]) -> Results | None:

@@ -75,7 +75,7 @@ def row(name: str, group: Sequence[Summary], base: Mapping[int, Summary], metric
         "updates": mean("n_updates"),
         "won_share": mean("won_share"),
         "correlation": statistics.mean(correlations) if correlations else None,
-        "calibration": _calibration(group),
+        "calibration": calibration_of(group),
         "folders": [summary["folder"] for summary in group],
     }
 
@@ -84,7 +84,7 @@ def _scores(summaries: Iterable[Summary], part: str, metric: str) -> dict[int, f
     return {s["seed"]: s[part][metric] for s in summaries if metric in (s[part] or {})}
 
 
-def _calibration(group: Sequence[Summary]) -> Row | None:
+def calibration_of(group: Sequence[Summary]) -> Row | None:
     """The calibration of the runs over seeds; None if no run has it, as those of earlier versions."""
     records = [summary["calibration"] for summary in group if summary.get("calibration")]
     if not records:
@@ -179,14 +179,14 @@ def calibration_table(rows: Sequence[Row]) -> Table | None:
     for line in lines:
         figures = line["calibration"]
         before, after, temperature = figures["before"], figures["after"], figures["temperature"]
-        changes = [_change(before[name], after[name], in_percent=name == "ece") for name in FIGURES[:3]]
+        changes = [change(before[name], after[name], in_percent=name == "ece") for name in FIGURES[:3]]
         temperature = None if temperature is None else temperature["mean"]
-        cells.append([line["contestant"], *changes, _change(before["aurc"]), number(temperature)])
+        cells.append([line["contestant"], *changes, change(before["aurc"]), number(temperature)])
     columns = ["", "ECE %", "Brier", "NLL", "AURC", "T"]
     return Table(f"Calibration on {split}", columns, cells, [CALIBRATION_LEGEND])
 
 
-def _change(before: Spread | None, after: Spread | None = None, *, in_percent: bool = False) -> Cell:
+def change(before: Spread | None, after: Spread | None = None, *, in_percent: bool = False) -> Cell:
     """The mean before and, if there is one, after: "before → after"."""
     if before is None:
         return MISSING
