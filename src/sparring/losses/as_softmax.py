@@ -126,6 +126,9 @@ class ASSoftmaxLoss(ClassLoss):
     Classes whose probability is more than δ below the target's are left out of the softmax. A sample without
     an opponent left is won: its loss and gradient are exactly 0. "mean" divides by all valid rows.
 
+    Since training stops at a margin of δ, probabilities are under-confident, the more the smaller δ is.
+    `SettleDelta` or a temperature fitted on other data mends that.
+
     Args:
         delta: The margin in [0, 1], or a schedule from `sparring.delta`. 1 is plain softmax; the paper
             suggests 0.3, more for easy tasks and less for hard ones.

@@ -181,6 +181,10 @@ class Loss(nn.Module):
 class ClassLoss(Loss):
     """Base class of the multi-class and token losses, with the interface of nn.CrossEntropyLoss.
 
+    Predict with the softmax of the logits, whatever the loss in training was. With another loss than softmax
+    these probabilities are not calibrated: scale them with a temperature that was fitted on other data, as
+    `sparring predict` does.
+
     Shape:
         - input: ``(C,)``, ``(N, C)`` or ``(N, C, d1, …)`` logits
         - target: ``()``, ``(N,)`` or ``(N, d1, …)`` class indices; rows with ``ignore_index`` are left out.
