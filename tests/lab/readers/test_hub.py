@@ -106,6 +106,28 @@ def test_images_become_tensors(hub: Hub) -> None:
     assert sample["image"][:, 0, 0].tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("name", "request_", "columns"),
+    [
+        ("wikiart", ("huggan/wikiart", None, None), ("image", "style")),
+        ("chest_falsetto", ("ccmusic-database/chest_falsetto", "eval", None), ("mel", "label")),
+    ],
+)
+def test_large_images_become_small_squares(
+    name: str, request_: tuple[str, ...], columns: tuple[str, str], hub: Hub
+) -> None:
+    """dev and test are split off where the hub has none."""
+    pictures, style = columns
+    image = pytest.importorskip("PIL.Image").new("RGB", (200, 100), (1, 2, 3))
+    features = {pictures: datasets.Image(), style: classes("Baroque", "Cubism"), "artist": NUMBER}
+    hub.serve(features, train=[{pictures: image, style: i % 2, "artist": i} for i in range(20)])
+    data = get_task(name).load(Where())
+    assert hub.requests == [request_]
+    assert data.labels == ["Baroque", "Cubism"]
+    assert data.train[0]["image"].shape == (3, 64, 64)
+    assert data.train[0]["image"][:, 0, 0].tolist() == [1, 2, 3]
+
+
 def test_hidden_labels_are_left_out(hub: Hub) -> None:
     features = {"sentence": TEXT, "label": classes("0", "1"), "idx": NUMBER}
     rows = [{"sentence": f"app {i}", "label": i % 2, "idx": i} for i in range(4)]

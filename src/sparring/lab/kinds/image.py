@@ -57,14 +57,13 @@ class ImageKind(MediaKind):
     def read_file(self, path: Path, size: int | None = None) -> Sample:
         """The middle square of an image, scaled to (3, size, size) bytes."""
         try:
-            from PIL import Image, ImageOps
+            from PIL import Image
         except ImportError:
             raise DataError("reading images needs pillow: pip install 'sparring[lab]'") from None
         side = size or SIDE
         with Image.open(path, formats=DECODERS) as image:
             image.draft("RGB", (side, side))  # a JPEG is decoded no larger than needed
-            square = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (side, side))
-        return {"image": to_tensor(square)}
+            return {"image": to_square(image, side)}
 
     def file_notes(self, size: int | None) -> list[str]:
         return [f"images cut to squares and scaled to {size or SIDE} pixels ({option('image_size')})"]
@@ -111,6 +110,13 @@ def to_tensor(image: Any) -> Tensor:
     import numpy as np  # not at the top: tasks are listed also where only torch is installed
 
     return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).contiguous()
+
+
+def to_square(image: Any, side: int) -> Tensor:
+    """The middle square of a pillow image, scaled to (3, side, side) bytes."""
+    from PIL import ImageOps
+
+    return to_tensor(ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (side, side)))
 
 
 def _check_finite(images: Any, path: Path) -> None:

@@ -34,7 +34,9 @@ class HubSource:
                 if class_names(rows, self.classes) is None:
                     expected = f'class names with the column "{self.classes}"'
                     raise DataError(f"{self.name}, {split}: expected {expected}, the hub has none")
-                rows = [row for row in name_classes(rows, [self.classes]) if row[self.classes] is not None]
+                # one by one: large images do not fit into memory before they are converted
+                named = name_classes(rows, [self.classes])
+                rows = (row for row in named if row[self.classes] is not None)
             if samples := [self._sample(row) for row in rows]:
                 splits[split] = samples
         return splits
