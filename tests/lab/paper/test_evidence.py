@@ -14,6 +14,7 @@ from sparring.lab.paper.evidence import (
     conclusion,
     power_table,
     read_baselines,
+    tradeoff_tables,
 )
 from sparring.lab.paper.study_records import Results
 from tests.lab.paper.conftest import record, row, scored
@@ -80,3 +81,13 @@ def test_networks_stand_beside_a_classifier_without_one(tmp_path: Path) -> None:
     (tmp_path / "baselines.json").write_text("{}")
     with pytest.raises(UserError, match=r"baselines\.py writes it"):
         read_baselines(tmp_path)
+
+
+def test_what_delta_changes_stands_beside_its_cost() -> None:
+    records = [
+        calibrated("Softmax", 0.05, 0.02) | {"cpu_seconds": 10.0, "test": {"accuracy": 0.5}},
+        calibrated("δ = 0.3, skip", 0.11, 0.03) | {"cpu_seconds": 6.0, "test": {"accuracy": 0.49}},
+    ]
+    (table,) = tradeoff_tables(results(*records))
+    score, gap, ece, _, time = row(table, "δ = 0.3, skip")
+    assert (score.text, gap.text, ece.text, time.text) == ("49.00", "-1.00", "11.0 → 3.0", "0.60")

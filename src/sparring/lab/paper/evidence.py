@@ -11,12 +11,16 @@ from pathlib import Path
 from sparring.lab.differences import LEVEL, POWER, Difference, difference, seeds_for
 from sparring.lab.errors import UserError
 from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, Method
-from sparring.lab.paper.result_tables import column
+from sparring.lab.paper.result_tables import column, notes_of
 from sparring.lab.paper.study_records import Results
 from sparring.lab.runs.summaries import calibration_of, change, spread_cell
 from sparring.lab.table import MISSING, Cell, Row, Table, number
 
 SIZES = (1.0, 0.5)  # differences in points
+TRADEOFF_NOTE = (
+    "ECE and NLL before → after scaling with a temperature that is fitted on dev; time: of training, "
+    "softmax = 1, median over seeds"
+)
 BASELINES = "baselines.json"  # beside the records; benchmarks/baselines.py writes it
 
 
@@ -33,13 +37,12 @@ def power_table(results: Results) -> Table:
             gap = gap_of(results, task, metric)
             if gap is None:
                 continue
-            half = None if gap.low is None or gap.high is None else (gap.high - gap.low) / 2
             needed = [seeds_for(gap, size) for size in SIZES]
             rows.append(
                 [
                     column(task, metric),
                     number(gap.n, 0),
-                    Cell(f"{gap.mean:+.2f}" + ("" if half is None else f" ± {half:.2f}"), gap._asdict()),
+                    Cell(_with_interval(gap), gap._asdict()),
                     number(gap.p, 3),
                     number(gap.detectable),
                     *(MISSING if n is None else number(n, 0) for n in needed),
@@ -72,6 +75,39 @@ def calibration_tables(results: Results) -> list[Table]:
             columns = ["", "ECE %", "Brier", "NLL", "AURC", "T"]
             tables.append(Table(f"{task}: calibration on test", columns, rows))
     return tables
+
+
+def tradeoff_tables(results: Results) -> list[Table]:
+    """Quality, calibration and time of all methods beside softmax, task by task."""
+    tables = []
+    for task in results.tasks:
+        metric = results.metrics(task)[0]
+        base = results.seconds(task, SOFTMAX)
+        rows: list[Row] = []
+        for method in results.methods(task):
+            gap = None if method == SOFTMAX else gap_of(results, task, metric, method)
+            figures = calibration_of(results.of(task, method))
+            before, after = (figures[state] for state in ("before", "after")) if figures else ({}, {})
+            seconds = results.seconds(task, method)
+            times = [seconds[seed] / base[seed] for seed in seconds if seed in base]
+            rows.append(
+                [
+                    method.name,
+                    spread_cell(results.score(task, method, metric), "{:.2f}"),
+                    Cell("0", 0.0) if gap is None else Cell(_with_interval(gap), gap._asdict()),
+                    change(before.get("ece"), after.get("ece"), in_percent=True),
+                    change(before.get("nll"), after.get("nll")),
+                    number(statistics.median(times) if times else None),
+                ]
+            )
+        columns = ["", f"{metric.replace('_', ' ')} %", "against softmax", "ECE %", "NLL", "time"]
+        tables.append(Table(f"{task}: what δ changes", columns, rows, notes_of(results, TRADEOFF_NOTE)))
+    return tables
+
+
+def _with_interval(gap: Difference) -> str:
+    half = "" if gap.low is None or gap.high is None else f" ± {(gap.high - gap.low) / 2:.2f}"
+    return f"{gap.mean:+.2f}{half}"
 
 
 def read_baselines(records: Path) -> dict[str, float]:

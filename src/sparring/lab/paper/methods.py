@@ -87,9 +87,18 @@ TIMED = (*CORRELATED, AS_SPEED, SPEED_FAST)  # Table 3
 ALL_METHODS = (SOFTMAX, T_SOFTMAX, *TIMED[1:])  # Table 2
 DELTA_POINTS = tuple(AS_SOFTMAX.at("delta", delta) for delta in published.DELTAS)
 SIZE_POINTS = tuple(SPARSE_SOFTMAX.at("k", k) for k in published.SPARSE_SIZES)
+COST_POINTS = tuple(  # beyond the papers: from the start, and won samples have no backward pass
+    Method(
+        f"δ = {delta:g}, skip",
+        "as-softmax",
+        fixed={"delta": delta, "warmup": 0.0, "speed": "skip"},
+        point=("delta", delta),
+    )
+    for delta in (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
+)
 MARGIN_POINTS = tuple(Method("AS-Logit", "as-logit").at("margin", m) for m in published.LOGIT_MARGINS)
 
-_POINTS = (*DELTA_POINTS, *SIZE_POINTS, *MARGIN_POINTS)
+_POINTS = (*DELTA_POINTS, *SIZE_POINTS, *COST_POINTS, *MARGIN_POINTS)
 _BY_NAME = {method.name: method for method in (*ALL_METHODS, HARD_SAMPLES, RANDOM_SAMPLES, *_POINTS)}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from sparring.lab.errors import UserError
 from sparring.lab.paper import figures, methods, run_settings
 from sparring.lab.paper import result_tables as tables
+from sparring.lab.paper.evidence import tradeoff_tables
 from sparring.lab.paper.figures import Figure
 from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, SPARSE_SOFTMAX, SPEED_FAST, Method
 from sparring.lab.paper.published import GLUE_TASKS, SPARSE_TASKS, TEXT_TASKS
@@ -109,11 +110,20 @@ _SPARSE_SOFTMAX = (
     Study("figure1", "training loss", SPARSE_TASKS, _SIZES, figures.SPARSE_LOSS),
     Study("figure2", "micro F1 against k", ("iflytek", "clinc_oos"), _SIZES, figures.SPARSE_SIZE),
 )
+_BEYOND = (
+    Study(
+        "delta",
+        "quality, calibration and time against δ (ours)",
+        ("clinc_oos", "sst5", "conll2003", "cola"),
+        (SOFTMAX, *methods.COST_POINTS),
+        tradeoff_tables,
+    ),
+)
 _NAMED = (
     replace(study, name=f"sparse {study.name}", about=f"Sparse-Softmax: {study.about}")
     for study in _SPARSE_SOFTMAX
 )
-STUDIES = {study.name: study for study in (*_AS_SOFTMAX, *_NAMED)}
+STUDIES = {study.name: study for study in (*_AS_SOFTMAX, *_NAMED, *_BEYOND)}
 
 
 def normal_name(words: Sequence[str]) -> str:
