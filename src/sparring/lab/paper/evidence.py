@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sparring.lab.differences import LEVEL, POWER, Difference, difference, seeds_for
 from sparring.lab.errors import UserError
+from sparring.lab.paper import published
 from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, Method
 from sparring.lab.paper.result_tables import column, notes_of
 from sparring.lab.paper.study_records import Results
@@ -193,6 +194,19 @@ def calibration_conclusion(results: Results) -> str:
     return (
         f"**Calibration error**, softmax → AS-Softmax: {_listed(lines)}. The probabilities of training with"
         " AS-Softmax are not calibrated; `sparring predict` scales them with a temperature from dev."
+    )
+
+
+def other_teams() -> str:
+    """What an independent team found, in words."""
+    seeds, softmax, ours = (published.INDEPENDENT[name] for name in ("seeds", "Softmax", "AS-Softmax"))
+    gaps = []
+    for task, n in seeds.items():
+        points = f"{ours[task] - softmax[task]:+.1f} points on {task}"
+        gaps.append(f"{points} ({n} seed{'s' if n > 1 else ''})")
+    return (
+        f"**An independent team** (haitomnsg/softmaxResearch, BERT-base, 2026) found {_listed(gaps)}: no"
+        " reliable gain either, and under-confident probabilities."
     )
 
 

@@ -50,6 +50,9 @@ SPARSE_SUMMARIES = _TABLES["SPARSE_SUMMARIES"]
 SPARSE_IMAGES = _TABLES["SPARSE_IMAGES"]
 SPARSE_SIZES = (1, 10, 20, 50, 100)  # k
 
+# Neither paper's: another team's runs
+INDEPENDENT = _TABLES["INDEPENDENT"]
+
 # The papers' tasks
 TEXT_TASKS = tuple(TIME["Softmax"])  # Tables 2 to 6
 GLUE_TASKS = tuple(name for name in GLUE["Softmax"] if name != "Avg")

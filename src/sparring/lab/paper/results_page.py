@@ -13,6 +13,7 @@ from sparring.lab.paper.evidence import (
     calibration_conclusion,
     calibration_tables,
     conclusion,
+    other_teams,
     power_table,
     read_baselines,
 )
@@ -87,6 +88,7 @@ def evidence_sections(quality: Results | None, baselines: Mapping[str, float]) -
     sections = []
     texts = [text for text in (conclusion(quality), calibration_conclusion(quality)) if text]
     if texts:
+        texts.append(other_teams())
         sections.append("\n## What we conclude\n\n" + "\n\n".join(wrapped(text) for text in texts) + "\n")
     tables = [power_table(quality), baselines_table(quality, baselines)]
     kept = [table.markdown() for table in tables if table is not None and table.rows]
