@@ -198,6 +198,22 @@ def test_no_sample_rests_in_a_short_training_unless_its_head_is_fitted() -> None
     assert card.longest_rest == 4
 
 
+def test_a_stopped_run_with_a_fitted_head_still_knows_how_long_rests_may_be(tmp_path: Path) -> None:
+    def stop(entry: dict[str, Any]) -> None:
+        if entry["step"] >= 40 and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            raise RuntimeError("power cut")
+
+    settings: dict[str, Any] = {"batch_size": 16, "lr": 0.05, "epochs": 12, "speed": "fast", "fit_head": True}
+    settings |= {"progress": False, "folder": tmp_path, "save_every": 1, "log_step": stop}
+    with pytest.raises(RuntimeError, match="power cut"):
+        Loop(net(), "softmax", digits_like(), **settings).run()
+    loop = Loop(net(), "softmax", digits_like(), **settings)
+    record = loop.run()
+    assert loop.scorecard.rest_limit == 3
+    assert not any("no sample rested" in note for note in record.notes)
+
+
 def test_under_a_budget_the_number_of_epochs_is_not_known() -> None:
     card = WeightedScorecard(N)
     settings = {"batch_size": 16, "budget": 2.0, "forward_share": 0.4, "scorecard": card}

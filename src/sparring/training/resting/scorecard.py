@@ -85,7 +85,6 @@ class Scorecard:
         self.watch = watch
         self.epoch = 0
         self.awake_from: int | None = None  # the epoch from which every sample trains
-        self.rest_limit = self.max_rest  # of a training: `plan_rests` may lower it
         self.longest_rest = self.max_rest  # of now: `watch` may lower it
         self.head_is_fitted = False  # `fit_head` has set the last layer before training
         self.pays = not watch  # whether resting saves enough in this epoch
@@ -106,6 +105,11 @@ class Scorecard:
             )
         if self.n_samples != n_samples:
             raise ValueError(f"the scorecard is for {self.n_samples} samples, the data set has {n_samples}")
+
+    @property
+    def rest_limit(self) -> int:
+        """The most epochs of rest in a row in this training, before `watch` lowers it."""
+        return self.max_rest
 
     @property
     def bound(self) -> int:
@@ -262,6 +266,7 @@ class Scorecard:
             raise ValueError(
                 f"{self.n_samples} samples, but {len(state['margin'])} in the saved scorecard: other data"
             )
+        state = {"head_is_fitted": False, **state}  # which earlier versions did not keep
         for name in self._numbers:
             setattr(self, name, state[name])
         for name in self._tensors:

@@ -71,17 +71,22 @@ class WeightedScorecard(Scorecard):
         self.seed = seed
         self._draws: tuple[int, Tensor] = (NEVER, torch.empty(0))  # an epoch and its random numbers
 
+    @property
+    def rest_limit(self) -> int:
+        n_epochs, n_batches = self._length
+        if not self.follows_length or n_epochs is None:
+            return self.max_rest
+        if n_batches is not None and n_batches < MIN_BATCHES and not self.head_is_fitted:
+            return 0
+        return min(self.max_rest, max(1, int(n_epochs // LEAST_LOOKS)))
+
     def plan_rests(self, n_epochs: float | None = None, n_batches: float | None = None) -> None:
         self._length = n_epochs, n_batches
-        if self.follows_length:
-            quarter = self.max_rest if n_epochs is None else int(n_epochs // LEAST_LOOKS)
-            is_short = n_batches is not None and n_batches < MIN_BATCHES and not self.head_is_fitted
-            self.rest_limit = 0 if is_short else min(self.max_rest, max(1, quarter))
         super().plan_rests(n_epochs, n_batches)
 
     def begin_with_fitted_head(self) -> None:
         super().begin_with_fitted_head()
-        self.plan_rests(*self._length)
+        self.longest_rest = self.rest_limit
 
     def conclusion(self) -> list[str]:
         if self.max_rest and not self.rest_limit:
