@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sparring.lab.errors import UserError
+from sparring.lab.paper.claims import NO, OPEN, all_findings
 from sparring.lab.paper.evidence import (
     baselines_table,
     calibration_conclusion,
@@ -91,3 +92,23 @@ def test_what_delta_changes_stands_beside_its_cost() -> None:
     (table,) = tradeoff_tables(results(*records))
     score, gap, ece, _, time = row(table, "δ = 0.3, skip")
     assert (score.text, gap.text, ece.text, time.text) == ("49.00", "-1.00", "11.0 → 3.0", "0.60")
+
+
+def test_larger_networks_stand_in_place_of_the_small_ones() -> None:
+    """Their claim about the same task replaces that of Table 2; what Table 2 alone shows stays."""
+    small = results(*scored("Softmax", 0.5, 0.51, 0.52), *scored("AS-Softmax", 0.51, 0.51, 0.54))
+    larger = [*scored("Softmax", 0.5, 0.51, 0.52), *scored("AS-Softmax", 0.49, 0.495, 0.505)]
+    rows = all_findings([small, Results("accuracy", larger, WORDS)])
+    claims = [row for row in rows if row.claim.startswith("AS-Softmax is better")]
+    assert len(claims) == 1
+    assert claims[0].outcome == NO
+    assert any(row.claim == "AS-Softmax is the best of all" for row in rows)
+
+
+def test_an_interval_can_rule_out_the_papers_difference() -> None:
+    close = [0.5, 0.51, 0.52], [0.501, 0.509, 0.521]
+    rows = all_findings([results(*scored("Softmax", *close[0]), *scored("AS-Softmax", *close[1]))])
+    assert rows[0].claim == "AS-Softmax is better than softmax by +1.22 points"
+    assert rows[0].outcome == NO
+    wide = results(*scored("Softmax", 0.5, 0.51, 0.52), *scored("AS-Softmax", 0.51, 0.51, 0.54))
+    assert all_findings([wide])[0].outcome == OPEN

@@ -22,6 +22,7 @@ from sparring.lab.table import Table
 YES = "reproduced"
 NO = "not reproduced"
 OPEN = "cannot be told"
+BETTER = "AS-Softmax is better than softmax"
 ABOUT_AS_LONG = 5.0  # percent of softmax's time
 
 
@@ -65,21 +66,30 @@ def compared(
         yield Finding(claim, place, describe(gap), outcome(gap, sign, claimed))
 
 
+def accuracy(results: Results) -> Iterator[Finding]:
+    for task in results.tasks:
+        for metric in results.metrics(task):
+            yield from _pair(results, task, metric)
+
+
+def _pair(results: Results, task: str, metric: str) -> Iterator[Finding]:
+    paper_value, base = (
+        published_number(published.QUALITY, method.name, task, metric) for method in (AS_SOFTMAX, SOFTMAX)
+    )
+    claimed = None if paper_value is None or base is None else paper_value - base
+    points = "" if claimed is None else f" by {claimed:+.2f} points"
+    claim = f"{BETTER}{points}"
+    pair = [results.by_seed(task, method, metric) for method in (AS_SOFTMAX, SOFTMAX)]
+    yield from compared(claim, f"{task} {metric}", pair, claimed=claimed)
+
+
 def table2(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
         for metric in results.metrics(task):
+            yield from _pair(results, task, metric)
             scores = {method: results.by_seed(task, method, metric) for method in results.methods(task)}
-            paper_value, base = (
-                published_number(published.QUALITY, method.name, task, metric)
-                for method in (AS_SOFTMAX, SOFTMAX)
-            )
-            claimed = None if paper_value is None or base is None else paper_value - base
-            points = "" if claimed is None else f" by {claimed:+.2f} points"
-            claim = f"AS-Softmax is better than softmax{points}"
-            place = f"{task} {metric}"
-            pair = [scores.get(method, {}) for method in (AS_SOFTMAX, SOFTMAX)]
-            yield from compared(claim, place, pair, claimed=claimed)
-            yield _best_of_all(place, {m: s for m, s in scores.items() if m.name in published.QUALITY and s})
+            rivals = {m: s for m, s in scores.items() if m.name in published.QUALITY and s}
+            yield _best_of_all(f"{task} {metric}", rivals)
 
 
 def _best_of_all(place: str, scores: Mapping[Method, dict[int, float]]) -> Finding:
@@ -234,6 +244,7 @@ def _sparse_against_softmax(
 
 
 CLAIMS: dict[str, Callable[[Results], Iterator[Finding]]] = {
+    "accuracy": accuracy,
     "table2": table2,
     "table3": table3,
     "table4": table4,
@@ -245,6 +256,15 @@ CLAIMS: dict[str, Callable[[Results], Iterator[Finding]]] = {
     "sparse table3": sparse_table3,
     "sparse table6": sparse_table6,
 }
+
+
+def all_findings(studies: Sequence[Results]) -> list[Finding]:
+    """The findings of all studies. Where larger networks compare the same two methods, they stand alone."""
+    rows = {results.study: findings(results) for results in studies}
+    larger = [row for row in rows.pop("accuracy", []) if row.claim.startswith(BETTER)]
+    places = {row.task for row in larger}
+    others = [row for study_rows in rows.values() for row in study_rows]
+    return larger + [row for row in others if not (row.claim.startswith(BETTER) and row.task in places)]
 
 
 def findings(results: Results) -> list[Finding]:

@@ -12,7 +12,7 @@ from sparring.lab.differences import LEVEL, POWER, Difference, difference, seeds
 from sparring.lab.errors import UserError
 from sparring.lab.paper import published
 from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, Method
-from sparring.lab.paper.result_tables import column, notes_of
+from sparring.lab.paper.result_tables import column, notes_of, scores_of, side_by_side
 from sparring.lab.paper.study_records import Results
 from sparring.lab.runs.summaries import calibration_of, change, spread_cell
 from sparring.lab.table import MISSING, Cell, Row, Table, number
@@ -56,6 +56,17 @@ def power_table(results: Results) -> Table:
         f" the smallest true one that these seeds show with a probability of {POWER:.0%} (p < {LEVEL})."
     )
     return Table("What the runs can show", [*columns, *more], rows, [note])
+
+
+def accuracy_tables(results: Results) -> list[Table]:
+    """Quality on test beside the paper's; what the runs can show."""
+    numbers = scores_of(results, published.QUALITY)
+    title = "AS-Softmax against softmax: quality on test, in percent"
+    notes = notes_of(results, "the paper's numbers are BERT-base's")
+    tables = [side_by_side(title, numbers, notes)]
+    if max(results.n_seeds()) > 1:  # one seed shows nothing of that
+        tables.append(power_table(results))
+    return tables
 
 
 def calibration_tables(results: Results) -> list[Table]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparring.lab.differences import LEAST_SEEDS, LEVEL, difference
 from sparring.lab.errors import UserError
-from sparring.lab.paper.claims import NO, OPEN, YES, findings, findings_table
+from sparring.lab.paper.claims import NO, OPEN, YES, all_findings, findings_table
 from sparring.lab.paper.evidence import (
     baselines_table,
     calibration_conclusion,
@@ -39,7 +39,8 @@ def write_page(records: Path, page: Path) -> None:
     parts = [introduction(records, page)]
     with errors_name(records):
         parts.append(claims_section(list(studies.values())))
-        parts += evidence_sections(_quality(list(studies.values())), read_baselines(records))
+        pair = studies.get("accuracy") or studies.get("table2")
+        parts += evidence_sections(pair, read_baselines(records))
     for name, results in studies.items():
         with errors_name(paths[name]):
             parts.append(study_section(name, results, records, page))
@@ -63,7 +64,7 @@ def introduction(records: Path, page: Path) -> str:
 
 def claims_section(studies: Sequence[Results]) -> str:
     """The claims of all studies, and how many of them reproduced."""
-    rows = [finding for results in studies for finding in findings(results)]
+    rows = all_findings(studies)
     if not rows:
         return ""
     n_yes, n_no, n_open = (sum(row.outcome == outcome for row in rows) for outcome in (YES, NO, OPEN))
@@ -82,7 +83,7 @@ def claims_section(studies: Sequence[Results]) -> str:
 
 
 def evidence_sections(quality: Results | None, baselines: Mapping[str, float]) -> list[str]:
-    """What we conclude; what the runs can show; calibration. Nothing without Table 2."""
+    """What we conclude; what the runs can show; calibration. Nothing without results of the two methods."""
     if quality is None:
         return []
     sections = []

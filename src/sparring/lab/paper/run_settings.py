@@ -40,6 +40,15 @@ SMALL: dict[str, Settings] = {  # a minute or so for each run
     **dict.fromkeys(published.GLUE_TASKS, _GLUE),
 }
 
+# All layers of the encoders, the last of them trained. Learning rate and epochs are those that
+# benchmarks/frontier.py chose for softmax on dev.
+_WHOLE: Settings = {"layers": None, "freeze_embeddings": False, "freeze_layers": 5, "batch_size": 32}
+LARGER: dict[str, Settings] = {
+    "clinc_oos": {**_WHOLE, "n_train": 6000, "epochs": 4, "lr": 1e-3},
+    "sst5": {**_WHOLE, "n_train": 4000, "epochs": 2, "lr": 5e-4, "max_length": 48},
+    "conll2003": {**_WHOLE, "n_train": 3000, "epochs": 4, "lr": 2e-3},
+}
+
 _CIFAR = {"batch_size": 32, "n_dev": 500, "n_test": 2000}
 _DIGITS = {"n_train": 300, "batch_size": 16}  # few samples: with all of them every method has 99 %
 NETWORKS: dict[str, dict[str, Settings]] = {  # a network from scratch and a pre-trained one
@@ -84,6 +93,11 @@ def beams(task: Task, scale: str) -> dict[str, Settings]:
     return {"beam=1": {"beams": 1}, "beam=5": {"beams": 5}} if task.kind.generates else {"": {}}
 
 
+def larger(task: Task, scale: str) -> dict[str, Settings]:
+    """Settings of a network that is worth comparing losses on."""
+    return {"": dict(LARGER.get(task.name, {})) if scale == "small" else {}}
+
+
 def settings_of(task: Task, scale: str, *, sparse: bool = False) -> Settings:
     """A task's settings at a scale.
 
@@ -116,6 +130,8 @@ def description(config: Config, task: Task, data: Data) -> str:
         config.model,
         f"first {config.layers} layer(s)" if config.layers else "",
         "frozen embeddings" if config.freeze_embeddings else "",
+        f"embeddings and first {config.freeze_layers} layer(s) frozen" if config.freeze_layers else "",
+        f"images of {config.image_size} pixels" if config.image_size else "",
         f"{config.pooling} of the tokens" if config.pooling else "",
         f"{n_train:,} of {len(data.train):,} samples",
         f"{config.epochs} epochs of batches of {config.batch_size}",

@@ -12,7 +12,7 @@ from typing import Any
 from sparring.lab.errors import UserError
 from sparring.lab.paper import figures, methods, run_settings
 from sparring.lab.paper import result_tables as tables
-from sparring.lab.paper.evidence import tradeoff_tables
+from sparring.lab.paper.evidence import accuracy_tables, tradeoff_tables
 from sparring.lab.paper.figures import Figure
 from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, SPARSE_SOFTMAX, SPEED_FAST, Method
 from sparring.lab.paper.published import GLUE_TASKS, SPARSE_TASKS, TEXT_TASKS
@@ -111,6 +111,14 @@ _SPARSE_SOFTMAX = (
     Study("figure2", "micro F1 against k", ("iflytek", "clinc_oos"), _SIZES, figures.SPARSE_SIZE),
 )
 _BEYOND = (
+    Study(
+        "accuracy",
+        "AS-Softmax against softmax on larger networks with more seeds (ours)",
+        tuple(run_settings.LARGER),
+        _PAIR,
+        accuracy_tables,
+        run_settings.larger,
+    ),
     Study(
         "delta",
         "quality, calibration and time against δ (ours)",

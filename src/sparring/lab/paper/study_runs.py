@@ -24,7 +24,8 @@ from sparring.lab.runs.plan import Plan, open_task, plan, sizes
 from sparring.lab.runs.records import RunFolder
 from sparring.lab.task import Data, Task
 
-OF_THE_NETWORK = ("layers", "freeze_embeddings", "pooling", "lr")  # settings chosen for one network
+# settings that are chosen for one network
+OF_THE_NETWORK = ("layers", "freeze_embeddings", "freeze_layers", "pooling", "lr")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from sparring.lab.runs.runner import run
 
 N_BATCHES = 4
 EVALUATION_COST = 0.4  # of a sample on dev, against a trained one
-SAME_NETWORK = ("task", "model", "layers", "freeze_embeddings", "pooling", "max_length", "batch_size")
+SAME_NETWORK = (
+    "task", "model", "layers", "freeze_embeddings", "freeze_layers", "pooling", "image_size", "max_length",
+    "batch_size",
+)  # fmt: skip
 
 
 class Estimate(NamedTuple):
