@@ -178,7 +178,7 @@ def test_going_on_from_a_checkpoint(tmp_path: Path, rests: bool) -> None:
     save = lightning.pytorch.callbacks.ModelCheckpoint(
         tmp_path / "kept",
         save_top_k=-1,
-        every_n_train_steps=5 if rests else None,
+        every_n_train_steps=3 if rests else None,
         every_n_epochs=None if rests else 2,
         filename="{step}",
     )

@@ -1,7 +1,8 @@
 """Speed presets: what a run is made of, by one word.
 
 - ``off``: every sample has a forward and a backward pass in every epoch.
-- ``skip``: no backward pass for won samples. Exact: the weights are those of ``off``, to rounding.
+- ``skip``: no backward pass for won samples. Exact: the weights are those of ``off``, to rounding. For plain
+  softmax, and other losses that no sample wins, it is ``off``.
 - ``fast``: training begins with a fitted last layer, where that has less than three quarters of the loss on
   held-out samples without large weights, and samples rest, that is, some epochs leave them out; not with
   BatchNorm, and not before it saves time. With plain softmax, and other losses without a δ, a sample with a
@@ -50,6 +51,11 @@ SPEEDS = {
     "fast": Speed("rows", rest=True, settle=SETTLE_SHARE, delta=0.6, fit_head=True),
 }
 SPEEDS["all"] = SPEEDS["fast"]  # an earlier name
+# Losses whose rows always have a gradient.
+ALWAYS_ACTIVE = (
+    "softmax", "t-softmax", "label-smoothing", "am-softmax", "focal", "gce", "sce", "multilabel-softmax",
+    "multilabel-t-softmax",
+)  # fmt: skip
 
 
 class RunParts(NamedTuple):
@@ -130,7 +136,8 @@ def resolve_speed(
         fit_head is None
     ):  # eval mode, in which it is fitted, may give other features where BatchNorm is trained
         fit_head = preset.fit_head and not has_batch_norm(model)
-    parts = RunParts(loss, skip or preset.skip, scorecard, accumulation, settle, fit_head=fit_head)
+    mode = skip or (preset.skip if has_won_rows(loss) else "off")  # there would be nothing to skip
+    parts = RunParts(loss, mode, scorecard, accumulation, settle, fit_head=fit_head)
     if preset.rest:
         return parts._replace(note=_describe(parts, model))
     if settle and scorecard is None and not hasattr(loss, "delta"):
@@ -163,6 +170,11 @@ def _describe(parts: RunParts, model: nn.Module) -> str:
     elif parts.settle and parts.scorecard is not None:
         what += f"; in the last {parts.settle:.0%} no sample rests"
     return what
+
+
+def has_won_rows(loss: Loss | LinearLoss) -> bool:
+    """Whether rows of a loss can have a gradient of exactly 0, so that a backward pass can be skipped."""
+    return loss.name not in ALWAYS_ACTIVE or getattr(loss, "concede", None) is not None
 
 
 def drops_opponents(loss: Loss | LinearLoss) -> bool:

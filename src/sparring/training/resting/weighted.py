@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparring.backward.skipper import ForwardResult
 from sparring.losses.checks import check_range
 from sparring.losses.rows import RowLosses
 from sparring.training.resting.scorecard import NEVER, Scorecard
@@ -94,6 +95,12 @@ class WeightedScorecard(Scorecard):
                 f"no sample rested: with fewer than {MIN_BATCHES:,} batches, updates matter more than time"
             ]
         return super().conclusion()
+
+    def note(
+        self, index: Tensor, result: ForwardResult, delta: float = 0.0, ignore_index: int = -100
+    ) -> None:
+        if self.rest_limit:  # else nobody needs the margins
+            super().note(index, result, delta, ignore_index)
 
     def shorten_rests(self) -> None:
         """Nothing: a sample that comes back counts for the epochs that it rested, however it comes back."""
