@@ -70,23 +70,29 @@ def best_of(runs: dict[float, dict[str, Any]]) -> float:
 
 
 def tune(setting: Setting, out: Path, budgets: list[float], methods: list[str]) -> None:
-    """Double or halve a learning rate until neither is better on dev, for one budget after another."""
+    """Double or halve a learning rate until neither is better on dev, for one budget after another.
+
+    Our method also tries what is best for softmax, so that it is not caught in a worse optimum.
+    """
     bench = Bench(setting)
     share = cost_of(setting, out, bench)
+
+    def train(name: str, budget: float, lr: float) -> dict[str, Any]:
+        path = tuning_path(setting, out, name, budget, f"{lr:g}")
+        once(path, lambda: bench.run(METHODS[name], lr, budget, 0, share), wait=True)
+        return dict(json.loads(path.read_text()))
+
     for name in (BASE, OURS):
         if name not in methods:
             continue
         best = setting.lr
         for budget in sorted(set(budgets) & set(setting.plan[name])):
             runs: dict[float, dict[str, Any]] = {}
+            if name != BASE and (base := tuning_runs(setting, out, BASE, budget)):
+                lr = best_of(base)
+                runs[lr] = train(name, budget, lr)
             while missing := [lr for lr in (best, 2 * best, best / 2) if lr not in runs]:
-                path = tuning_path(setting, out, name, budget, f"{missing[0]:g}")
-                once(
-                    path,
-                    lambda n=name, b=budget, r=missing[0]: bench.run(METHODS[n], r, b, 0, share),
-                    wait=True,
-                )
-                runs[missing[0]] = json.loads(path.read_text())
+                runs[missing[0]] = train(name, budget, missing[0])
                 best = best_of(runs)
 
 

@@ -22,6 +22,7 @@ from sparring.training import batches as batch_forms
 from sparring.training.fitted_head.discriminant import SHRINKAGES, TEMPERATURES, Moments
 from sparring.training.fitted_head.find_head import HeadError as HeadError
 from sparring.training.fitted_head.find_head import find_head
+from sparring.training.fitted_head.head_fit import HeadFit as HeadFit
 
 HELD_OUT = 5  # one sample of so many judges the head
 # Of the fits whose loss is this near to the best, as a share of the loss before, the one with the smallest
@@ -37,24 +38,6 @@ PROMISING = {True: 1.1, False: 1.25}
 MOST_WEIGHTS = 1 << 25  # of the layer, and of the covariance: the fit needs some ten times as much memory
 MOST_HELD_VALUES = 1 << 21  # rows times classes, and rows times features, that are kept for that
 Forward = Callable[[nn.Module, Any], tuple[Tensor, Tensor]]
-
-
-class HeadFit(NamedTuple):
-    """What `fit_head` did."""
-
-    replaced: bool  # whether the layer was set; it is not where it was good before
-    loss_before: float  # mean loss of held-out rows with the head as it was
-    loss_after: float  # with the fitted one; infinite if its weights are large
-    n_rows: int  # that were used, held-out ones included
-    n_samples: int
-    shrinkage: float
-    temperature: float
-
-    def __str__(self) -> str:
-        if self.loss_after == math.inf:
-            return "head kept: its inputs hardly differ, so a fit has large weights, as from scratch"
-        change = f"held-out loss {self.loss_before:.3g} before, {self.loss_after:.3g} fitted"
-        return f"head fitted to {self.n_rows:,} rows: {change}" if self.replaced else f"head kept: {change}"
 
 
 @torch.no_grad()
