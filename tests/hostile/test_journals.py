@@ -14,7 +14,7 @@ import pytest
 from sparring.cli.app import main
 from sparring.files import CheckpointWarning
 from sparring.lab.errors import UserError
-from sparring.lab.paper.results_page import write_page
+from sparring.lab.paper.page.results_page import write_page
 from sparring.lab.paper.study_records import Results, read_results, record, write_results
 from sparring.lab.report import gather
 from sparring.lab.report.build import collect

@@ -9,10 +9,10 @@ from sparring.lab.datasets import get_task
 from sparring.lab.paper.run_settings import beams, networks, settings_of
 from sparring.lab.paper.studies import STUDIES, find_study
 from sparring.lab.paper.study_runs import base_config, runs_on
+from sparring.lab.paper.time_estimate import estimate
 from sparring.lab.runs.config import Config
 from sparring.lab.runs.plan import open_task, plan
 from sparring.lab.runs.records import find_runs
-from sparring.lab.runs.time_estimate import estimate
 from tests.lab.paper.conftest import TINY, paper
 
 

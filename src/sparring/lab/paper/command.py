@@ -11,14 +11,14 @@ from typing import Any
 
 from sparring.lab.datasets import Where
 from sparring.lab.errors import UserError
-from sparring.lab.paper.results_page import write_page
+from sparring.lab.paper.page.results_page import write_page
 from sparring.lab.paper.saved_records import SavedRecords
 from sparring.lab.paper.setup_tables import SETUP_TABLES
 from sparring.lab.paper.studies import STUDIES, Study, find_study, normal_name
 from sparring.lab.paper.study_records import Results, errors_name, read_results, write_results
 from sparring.lab.paper.study_runs import StudyRuns
+from sparring.lab.paper.time_estimate import duration, estimate
 from sparring.lab.runs.records import plain, write, write_json
-from sparring.lab.runs.time_estimate import duration, estimate
 from sparring.lab.table import Table, console
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from sparring.lab.errors import UserError
 from sparring.lab.paper import figures, methods, run_settings
 from sparring.lab.paper import result_tables as tables
-from sparring.lab.paper.evidence import accuracy_tables, tradeoff_tables
 from sparring.lab.paper.figures import Figure
 from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, SPARSE_SOFTMAX, SPEED_FAST, Method
+from sparring.lab.paper.page.evidence import accuracy_tables, tradeoff_tables
 from sparring.lab.paper.published import GLUE_TASKS, SPARSE_TASKS, TEXT_TASKS
 from sparring.lab.paper.study_records import Results
 from sparring.lab.table import Table

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.lab.paper.results_page import over_tasks
+from sparring.lab.paper.page.results_page import over_tasks
 from sparring.lab.paper.study_records import Results, write_results
 from tests.lab.paper.conftest import paper, record, scored
 

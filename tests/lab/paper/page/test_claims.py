@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from sparring.lab.differences import difference
-from sparring.lab.paper import claims
-from sparring.lab.paper.claims import NO, OPEN, YES, findings, outcome
+from sparring.lab.paper.page import claims
+from sparring.lab.paper.page.claims import NO, OPEN, YES, findings, outcome
 from sparring.lab.paper.study_records import Results
 from tests.lab.paper.conftest import record, scored
 from tests.lab.paper.test_result_tables import images

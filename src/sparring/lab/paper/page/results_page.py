@@ -7,8 +7,9 @@ from pathlib import Path
 
 from sparring.lab.differences import LEAST_SEEDS, LEVEL, difference
 from sparring.lab.errors import UserError
-from sparring.lab.paper.claims import NO, OPEN, YES, all_findings, findings_table
-from sparring.lab.paper.evidence import (
+from sparring.lab.paper.methods import SOFTMAX
+from sparring.lab.paper.page.claims import NO, OPEN, YES, all_findings, findings_table
+from sparring.lab.paper.page.evidence import (
     baselines_table,
     calibration_conclusion,
     calibration_tables,
@@ -17,7 +18,6 @@ from sparring.lab.paper.evidence import (
     power_table,
     read_baselines,
 )
-from sparring.lab.paper.methods import SOFTMAX
 from sparring.lab.paper.studies import STUDIES
 from sparring.lab.paper.study_records import Results, errors_name, read_results
 from sparring.lab.runs.records import write

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sparring.lab.errors import UserError
-from sparring.lab.paper.claims import NO, OPEN, all_findings
-from sparring.lab.paper.evidence import (
+from sparring.lab.paper.page.claims import NO, OPEN, all_findings
+from sparring.lab.paper.page.evidence import (
     baselines_table,
     calibration_conclusion,
     calibration_tables,
