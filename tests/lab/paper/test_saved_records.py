@@ -33,6 +33,11 @@ def test_runs_are_added_to_what_was_saved(runs: Path, tmp_path: Path, capsys: Ou
     assert not list(find_runs(nowhere))
     assert paper("table2", *settings, *words, "--dry-run") == 0
     assert "all runs are done" in capsys.readouterr().out
+    # another file in the folder is left alone; --fresh repeats a run, and keeps the records of the others
+    (folder / "mine.jsonl").write_text("not a record\n")
+    assert paper("table2", *settings, "--methods", "softmax", "--out", str(nowhere), "--fresh") == 0
+    assert len(list(find_runs(nowhere))) == 1
+    assert saved(folder) == [("Softmax", 0), ("AS-Softmax", 0)]
     # other settings: what was saved with the first ones goes
     assert paper("table2", *settings, "--methods", "softmax", "--out", str(runs), "--lr", "0.01") == 0
     assert saved(folder) == [("Softmax", 0)]

@@ -94,7 +94,7 @@ def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | Non
         if results.study != study.name:
             raise UserError(f"{options.records}: records of {results.study}, not of {study.name}")
         return results
-    saved = SavedRecords(Path(options.save) if options.save and not options.fresh else None)
+    saved = SavedRecords(Path(options.save) if options.save else None)
     settings = {"scale": options.size, "seeds": options.seeds, "flags": flags}
     runs = StudyRuns(
         study, tasks=_names(options.tasks), methods=_names(options.methods), saved=saved, **settings
@@ -106,7 +106,8 @@ def _results(study: Study, options: Any, flags: dict[str, Any]) -> Results | Non
         return None
     if runs.unfinished:
         n_runs, time = len(runs.unfinished), time_needed(runs, options.jobs)
-        if n_saved := sum(runs.is_saved(run) for run in runs.runs):
+        n_saved = sum(runs.is_saved(run) for run in runs.runs)
+        if n_saved and not options.fresh:
             print(
                 f"{study.name}: {n_saved} runs are in {options.save}, --fresh repeats them", file=sys.stderr
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from sparring.lab.paper.studies import STUDIES
 from sparring.lab.paper.study_records import Record, Results, read_results
 from sparring.lab.runs.records import RunFolder
 
@@ -17,7 +18,8 @@ class SavedRecords:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        paths = sorted(folder.glob("*.jsonl")) if folder is not None else []
+        names = [f"{name.replace(' ', '_')}.jsonl" for name in STUDIES]
+        paths = [folder / name for name in names if (folder / name).exists()] if folder is not None else []
         self.studies = {results.study: results for results in map(read_results, paths)}
         self._records: dict[tuple[str, int], list[Record]] = {}
         for results in self.studies.values():
