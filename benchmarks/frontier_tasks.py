@@ -108,7 +108,7 @@ SETTINGS = {
         Setting("conll2003", "minilm", 1e-3, LAYER, n_train=3000, n_test=1500, n_seeds=5),
         Setting("fsdd", "tiny", 4e-3, n_seeds=5),
         Setting("sst5", "minilm", 5e-4, POOLED, n_train=4000, max_length=48),
-        Setting("reuters21578", "minilm", 1e-3, POOLED, n_train=1500, n_test=1500, max_length=64),
+        Setting("reuters21578", "minilm", 1e-3, POOLED, n_train=3000, max_length=64),
         Setting("iflytek", "m3e-small", 1e-3, CHINESE, n_train=2000, max_length=64, n_seeds=5),
         Setting("cifar100", "efficientnet-lite0", 1e-4, {"image_size": 96}, n_train=1000, n_test=1000),
         Setting("cifar100", "convnext", 2e-3, n_train=2000, plan=LATE),
