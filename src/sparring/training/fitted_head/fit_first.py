@@ -41,7 +41,9 @@ def fit_first(engine: Engine, n_done: int, *, required: bool = False) -> None:
         return
     record.start_clock()
     head = engine.loss.linear if isinstance(engine.loss, LinearLoss) else None
-    batches = list(_first_look(loader.sampler))
+    # On a CPU larger batches are slower: their activations no longer fit in its caches.
+    factor = 1 if engine.device.type == "cpu" else CHECK_FACTOR
+    batches = list(_first_look(loader.sampler, factor * loader.sampler.batch_size))
     data = (send_to_device(loader.fetch(indices).data, engine.device) for indices in batches)
     try:
         fit = fit_head(
@@ -71,13 +73,13 @@ def fit_first(engine: Engine, n_done: int, *, required: bool = False) -> None:
     record.add_time()
 
 
-def _first_look(sampler: RevisitSampler) -> Iterator[list[int]]:
+def _first_look(sampler: RevisitSampler, batch_size: int) -> Iterator[list[int]]:
     """Batches of this process, in random order, each of samples of similar length."""
     generator = torch.Generator().manual_seed(sampler.seed)
     indices = torch.randperm(sampler.scorecard.n_samples, generator=generator)[:MOST_SAMPLES]
     if sampler.lengths is not None:
         indices = indices[sampler.lengths[indices].argsort(stable=True)]
-    batches = indices.split(CHECK_FACTOR * sampler.batch_size * sampler.world_size)
+    batches = indices.split(batch_size * sampler.world_size)
     for i in torch.randperm(len(batches), generator=generator).tolist():
         # as many samples on each process; the first ones fill up
         batch = torch.cat([batches[i], batches[i][: -len(batches[i]) % sampler.world_size]])
