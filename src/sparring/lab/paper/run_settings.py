@@ -1,8 +1,8 @@
 """Settings of the runs at the two scales.
 
 ``full`` is the papers' own setting, for a GPU. ``small`` fits two cores and a day: encoders that
-install as wheels, of which the last layer is trained, and fewer samples and epochs. Every method of a task has
-the same settings.
+install as wheels, of which the last layer is trained, and fewer samples and epochs. Every method of a task
+has the same settings.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ SCALES = ("small", "full")
 EVALUATIONS = 10  # on dev in a run: Table 4 correlates over them
 Settings = dict[str, Any]
 
-# All layers of the encoders. The last one is trained; what the others compute is computed once for each sample.
-# Learning rate and epochs are those that softmax does best with on dev.
+# All layers of the encoders. The last one is trained; what the others compute is computed once for each
+# sample. Learning rate and epochs are those that softmax does best with on dev.
 _LAST: Settings = {"batch_size": 32, "n_dev": 500, "lr": 1e-3}
 _ENGLISH = {"model": "minilm", "freeze_layers": 5, **_LAST}
 _CHINESE = {"model": "m3e-small", "freeze_layers": 3, **_LAST}

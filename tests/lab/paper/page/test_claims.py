@@ -48,16 +48,31 @@ def test_better_than_softmax(softmax: tuple[float, ...], expected: str) -> None:
     assert better.outcome == expected
 
 
-def test_best_of_all() -> None:
-    softmax, ours = scored("Softmax", 0.5, 0.51, 0.52), scored("AS-Softmax", 0.4, 0.41, 0.425)
-    _, best = findings(of("table2", softmax, ours))
-    assert (best.outcome, best.observed) == (NO, "it is number 2 of 2; the best is Softmax (51.00)")
+def over_tasks(**scores: tuple[float, ...]) -> Results:
+    """Scores of methods on three tasks, each with one seed."""
+    tasks = ("sst5", "clinc_oos", "languages")
+    records = [
+        record(method.replace("_", "-"), 0, task=task, test={"accuracy": value})
+        for method, values in scores.items()
+        for task, value in zip(tasks, values, strict=True)
+    ]
+    return Results("table2", records, dict.fromkeys(tasks, "small scale"))
 
 
-def test_to_be_first_is_not_enough() -> None:
-    softmax, ours = scored("Softmax", 0.5, 0.55, 0.52), scored("AS-Softmax", 0.52, 0.53, 0.56)
-    _, best = findings(of("table2", softmax, ours))
-    assert best.outcome == OPEN
+@pytest.mark.parametrize(
+    ("ours", "expected", "first"),
+    [
+        ((0.53, 0.84, 0.633), YES, "first on 3 of 3; its nearest rival is T-Softmax, +3.10 points on 3"),
+        ((0.40, 0.705, 0.505), NO, "first on 0 of 3; its nearest rival is T-Softmax, -10.00 points on 3"),
+        ((0.503, 0.83, 0.58), OPEN, "first on 2 of 3; its nearest rival is T-Softmax, +0.10 points on 3"),
+    ],
+)
+def test_best_of_all_is_judged_over_tasks(ours: tuple[float, ...], expected: str, first: str) -> None:
+    rivals = {"Softmax": (0.49, 0.7, 0.5), "T_Softmax": (0.50, 0.81, 0.6)}
+    (*_, best) = findings(over_tasks(AS_Softmax=ours, **rivals))
+    assert (best.claim, best.task) == ("AS-Softmax is the best of all", "3 metrics")
+    assert best.observed.startswith(first)
+    assert best.outcome == expected
 
 
 @pytest.mark.parametrize(
