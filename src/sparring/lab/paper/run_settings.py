@@ -23,7 +23,7 @@ _ENGLISH = {"model": "minilm", "freeze_layers": 5, **_LAST}
 _CHINESE = {"model": "m3e-small", "freeze_layers": 3, **_LAST}
 _TEXT = {**_ENGLISH, "pooling": "mean"}  # minilm is a sentence encoder: its first token scores far lower
 _SHORT = {"max_length": 64}
-_GLUE = {**_TEXT, **_SHORT, "lr": 5e-4, "n_train": 4000, "epochs": 4}
+_GLUE = {**_TEXT, **_SHORT, "lr": 5e-4, "n_train": 4000, "epochs": 3}
 _GENERATION = {"model": "tiny", "n_train": 2500, "epochs": 6, "n_dev": 200, "n_test": 500}
 
 SMALL: dict[str, Settings] = {  # a minute or so for each run
@@ -31,15 +31,16 @@ SMALL: dict[str, Settings] = {  # a minute or so for each run
     "clinc_oos": {**_TEXT, "n_train": 6000, "epochs": 4},
     "conll2003": {**_ENGLISH, "lr": 2e-3, "n_train": 3000, "epochs": 4},
     "sighan2015": {**_CHINESE, **_SHORT, "batch_size": 16, "n_train": 600, "epochs": 4, "n_dev": 150},
-    "eurlex": {**_TEXT, "max_length": 128, "epochs": 8},
-    "wos": {**_TEXT, "max_length": 128, "epochs": 8},
+    "eurlex": {**_TEXT, **_SHORT, "lr": 2e-3, "epochs": 8},
+    "wos": {**_TEXT, **_SHORT, "lr": 4e-3, "epochs": 8},
     "reuters21578": {**_TEXT, **_SHORT, "epochs": 4},
     "rcv1": {**_TEXT, **_SHORT, "n_train": 7000, "epochs": 4},
-    "iflytek": {**_CHINESE, **_SHORT, "pooling": "mean", "epochs": 4},
+    "iflytek": {**_CHINESE, **_SHORT, "pooling": "mean", "lr": 5e-4, "n_train": 2000, "epochs": 4},
     "squad_qg": _GENERATION,
     "gigaword": _GENERATION,
     "languages": {"epochs": 4, "n_train": 4000, "n_dev": 500},
     **dict.fromkeys(published.GLUE_TASKS, _GLUE),
+    "cola": {**_GLUE, "lr": 2.5e-4},
 }
 
 _CIFAR = {"batch_size": 32, "n_dev": 500, "n_test": 2000}
