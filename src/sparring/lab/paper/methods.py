@@ -94,7 +94,7 @@ COST_POINTS = tuple(  # beyond the papers: from the start, and won samples have 
         fixed={"delta": delta, "warmup": 0.0, "speed": "skip"},
         point=("delta", delta),
     )
-    for delta in (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97)
+    for delta in (0.1, 0.3, 0.6, 0.8, 0.97)
 )
 MARGIN_POINTS = tuple(Method("AS-Logit", "as-logit").at("margin", m) for m in published.LOGIT_MARGINS)
 
