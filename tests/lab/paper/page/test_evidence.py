@@ -13,6 +13,7 @@ from sparring.lab.paper.page.evidence import (
     calibration_conclusion,
     calibration_tables,
     conclusion,
+    delta_conclusion,
     power_table,
     read_baselines,
     tradeoff_tables,
@@ -92,6 +93,25 @@ def test_what_delta_changes_stands_beside_its_cost() -> None:
     (table,) = tradeoff_tables(results(*records))
     score, gap, ece, _, time = row(table, "δ = 0.3, skip")
     assert (score.text, gap.text, ece.text, time.text) == ("49.00", "-1.00", "11.0 → 3.0", "0.60")
+
+
+def test_what_delta_changes_in_words() -> None:
+    """Means over tasks; a task whose rows have several classes has no calibration error."""
+    records = [
+        calibrated(method, ece, None, seed)
+        | {"task": task, "cpu_seconds": seconds, "test": {"accuracy": score}}
+        for task, shift in (("sst5", 0.0), ("clinc_oos", 0.02))
+        for method, ece, seconds, score in (
+            ("Softmax", 0.05, 10.0, 0.5),
+            ("δ = 0.3, skip", 0.11, 6.0, 0.49),
+            ("δ = 0.6, skip", 0.03 + shift, 7.0, 0.5 + shift),
+        )
+        for seed in range(2)
+    ]
+    text = delta_conclusion(results(*records))
+    assert "against softmax (ECE 5.0 %, time 1)" in text
+    assert "0.3: -1.00 points, ECE 11.0 %, time 0.60; 0.6: +1.00 points, ECE 4.0 %, time 0.70." in text
+    assert delta_conclusion(results(*scored("Softmax", 0.5))) == ""
 
 
 def test_larger_networks_stand_in_place_of_the_small_ones() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sparring.lab.differences import LEVEL, POWER, Difference, difference, seeds_for
@@ -206,6 +206,44 @@ def calibration_conclusion(results: Results) -> str:
         f"**Calibration error**, softmax → AS-Softmax: {_listed(lines)}. The probabilities of training with"
         " AS-Softmax are not calibrated; `sparring predict` scales them with a temperature from dev."
     )
+
+
+def delta_conclusion(results: Results) -> str:
+    """What δ changes, in words: means over tasks of the difference to softmax, calibration error and time."""
+    softmax_error = _mean(_ece_of(results, task, SOFTMAX) for task in results.tasks)
+    points = {method.point[1]: method.name for method in results.methods() if method.point}
+    lines = []
+    for delta, name in sorted(points.items()):
+        methods = {task: m for task in results.tasks for m in results.methods(task) if m.name == name}
+        gaps = [gap_of(results, task, results.metrics(task)[0], m) for task, m in methods.items()]
+        times = []
+        for task, method in methods.items():
+            seconds, base = results.seconds(task, method), results.seconds(task, SOFTMAX)
+            times += [seconds[seed] / base[seed] for seed in seconds if seed in base]
+        mean = _mean(None if gap is None else gap.mean for gap in gaps)
+        error = _mean(_ece_of(results, task, method) for task, method in methods.items())
+        if mean is not None and error is not None:
+            lines.append(
+                f"{delta:g}: {mean:+.2f} points, ECE {error:.1f} %, time {statistics.mean(times):.2f}"
+            )
+    if not lines or softmax_error is None:
+        return ""
+    return (
+        f"**δ**, as means over {_listed(list(results.tasks))}, against softmax (ECE {softmax_error:.1f} %,"
+        f" time 1) and without warm-up: {'; '.join(lines)}."
+    )
+
+
+def _ece_of(results: Results, task: str, method: Method) -> float | None:
+    """The mean calibration error on test, in percent."""
+    figures = calibration_of(results.of(task, method))
+    error = figures["before"]["ece"] if figures else None
+    return None if error is None else 100 * float(error["mean"])
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    kept = [value for value in values if value is not None]
+    return statistics.mean(kept) if kept else None
 
 
 def other_teams() -> str:

@@ -14,6 +14,7 @@ from sparring.lab.paper.page.evidence import (
     calibration_conclusion,
     calibration_tables,
     conclusion,
+    delta_conclusion,
     other_teams,
     power_table,
     read_baselines,
@@ -40,7 +41,7 @@ def write_page(records: Path, page: Path) -> None:
     with errors_name(records):
         parts.append(claims_section(list(studies.values())))
         pair = studies.get("accuracy") or studies.get("table2")
-        parts += evidence_sections(pair, read_baselines(records))
+        parts += evidence_sections(pair, studies.get("delta"), read_baselines(records))
     for name, results in studies.items():
         with errors_name(paths[name]):
             parts.append(study_section(name, results, records, page))
@@ -82,12 +83,16 @@ def claims_section(studies: Sequence[Results]) -> str:
     return "## What reproduced\n\n" + "\n\n".join(part for part in parts if part) + over_tasks(studies)
 
 
-def evidence_sections(quality: Results | None, baselines: Mapping[str, float]) -> list[str]:
+def evidence_sections(
+    quality: Results | None, deltas: Results | None, baselines: Mapping[str, float]
+) -> list[str]:
     """What we conclude; what the runs can show; calibration. Nothing without results of the two methods."""
     if quality is None:
         return []
     sections = []
-    texts = [text for text in (conclusion(quality), calibration_conclusion(quality)) if text]
+    texts = [conclusion(quality), calibration_conclusion(quality)]
+    texts.append(delta_conclusion(deltas) if deltas is not None else "")
+    texts = [text for text in texts if text]
     if texts:
         texts.append(other_teams())
         sections.append("\n## What we conclude\n\n" + "\n\n".join(wrapped(text) for text in texts) + "\n")
