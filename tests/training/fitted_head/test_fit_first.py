@@ -71,7 +71,7 @@ def test_the_preset_takes_a_head_only_where_it_is_far_better() -> None:
     )
     record = Loop(net(), "softmax", noise, speed="fast", epochs=1, batch_size=4).run()
     assert any(note.startswith("head kept") for note in record.notes)
-    assert record.totals["n_forward"] < 1.25 * N  # a look at a fifth of the samples was enough
+    assert record.totals["n_forward"] < 1.25 * N  # a look at a part of the samples was enough
 
 
 def test_a_network_with_batch_norm_keeps_its_head() -> None:

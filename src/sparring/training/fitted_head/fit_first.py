@@ -22,7 +22,7 @@ KEEP_ABOVE = 0.75
 # 24. With networks from scratch, whose random features hardly differ, it is 41 to 120: the first updates
 # would throw the logits about, and training would lose up to six points (languages, fsdd).
 MAX_SCALE = 32.0
-PILOT = 0.2  # share of the pass after which it is looked whether that will be so
+PILOT = 0.1  # share of the pass after which it is looked whether that will be so
 
 
 def fit_first(engine: Engine, n_done: int, *, required: bool = False) -> None:
