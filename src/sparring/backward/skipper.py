@@ -69,6 +69,11 @@ class ForwardResult(NamedTuple):
             row_margins = self.head.margins(output, self.target)
         return row_margins.reshape(self.n_samples, -1)
 
+    @property
+    def multilabel(self) -> bool:
+        """Whether a row has a target for each label."""
+        return self.target.shape == self.logits.shape if self.head is None else self.head.multilabel
+
     def label_margins(self, ignore_index: int = -100) -> LabelMargins:
         """`label_margins` of all rows, in the shape of the row losses."""
         output = self.logits.detach()

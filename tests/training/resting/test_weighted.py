@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from sparring import SoftmaxLoss
+from sparring import MultilabelSoftmaxLoss, SoftmaxLoss, margins
+from sparring.backward.skipper import ForwardResult
 from sparring.losses.rows import RowLosses
 from sparring.training import REST, Scorecard
 from sparring.training.loop import Loop
@@ -91,6 +92,31 @@ def test_the_gradient_of_an_epoch_is_kept() -> None:
     assert mass == epochs * N
     for total, gradient in zip(summed, full, strict=True):
         torch.testing.assert_close(total / mass, gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_the_gradient_of_several_labels_is_bounded_by_the_loss() -> None:
+    """By √2 (1 − exp(−loss)); a margin between labels bounds nothing, since both may be above 0."""
+    generator = torch.Generator().manual_seed(0)
+    logits = (5 * torch.randn(500, 6, generator=generator)).requires_grad_()
+    labels = torch.randint(2, (500, 6), generator=generator)
+    loss_fn = MultilabelSoftmaxLoss()
+    rows = loss_fn.rows(logits, labels)
+    (gradient,) = torch.autograd.grad(rows.value.sum(), logits)
+    bound = math.sqrt(2) * (1 - (-rows.value.detach()).exp())
+    assert bool((gradient.norm(dim=1) <= bound + 1e-6).all())
+    between = margins(logits, labels)
+    exceeds = gradient.norm(dim=1) > math.sqrt(2) * (1 - between) + 1e-6
+    assert bool(exceeds.any())
+
+
+def test_a_row_that_misses_the_threshold_does_not_rest() -> None:
+    card = WeightedScorecard(3, max_rest=4)
+    logits = torch.tensor([[8.0, -8.0, -9.0], [8.0, 3.0, -9.0], [8.0, 8.0, -8.0]])
+    labels = torch.tensor([[1, 0, 0], [1, 0, 0], [1, 1, 0]])
+    assert margins(logits, labels)[1] > 0.98  # its second label is above 0, and wrong
+    rows = MultilabelSoftmaxLoss().rows(logits, labels)
+    card.note(torch.arange(3), ForwardResult(logits, labels, rows, 3))
+    assert (card.due > 1).tolist() == [True, False, True]
 
 
 def test_rows_of_tokens_and_class_weights() -> None:

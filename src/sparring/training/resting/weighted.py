@@ -20,8 +20,9 @@ LEAST_LOOKS = 4  # a rest lasts at most this part of a training, so that no samp
 class WeightedScorecard(Scorecard):
     """Lets samples rest whose gradient is small but not 0, as under plain softmax.
 
-    The gradient of a row shrinks with its margin m = p_t − max_{i≠t} p_i: its size is at most √2 (1 − m). A
-    sample with margin m trains in one of
+    The gradient of a row shrinks with its margin m = p_t − max_{i≠t} p_i: its size is at most √2 (1 − m).
+    With several labels per row, m = exp(−loss) has the same bound (the margin between labels has not: it does
+    not know the threshold that each of them has to pass). A sample with margin m trains in one of
 
         k = (1 − ``margin_from``) / (1 − m), at least 1 and at most ``max_rest`` + 1,
 
@@ -99,7 +100,12 @@ class WeightedScorecard(Scorecard):
     def note(
         self, index: Tensor, result: ForwardResult, delta: float = 0.0, ignore_index: int = -100
     ) -> None:
-        if self.rest_limit:  # else nobody needs the margins
+        if not self.rest_limit:  # nobody needs the margins
+            return
+        if result.multilabel:
+            margin = _margins_of_labels(result.rows).view(result.n_samples, -1).amin(1)
+            self.update(index, result.won_samples(), margin.masked_fill(margin.isinf(), torch.nan), delta)
+        else:
             super().note(index, result, delta, ignore_index)
 
     def shorten_rests(self) -> None:
@@ -125,3 +131,11 @@ class WeightedScorecard(Scorecard):
         row_weight = weight.repeat_interleave(len(rows.value) // len(weight)).to(rows.value)
         row_weight = torch.where(rows.valid, row_weight, 0)
         return rows._replace(weight=row_weight if rows.weight is None else rows.weight * row_weight)
+
+
+def _margins_of_labels(rows: RowLosses) -> Tensor:
+    """exp(−loss) of each row with several labels; infinite for a row without labels, 0 for a conceded one."""
+    margin = (-rows.value.detach().float()).exp()
+    if rows.conceded is not None:
+        margin = margin.masked_fill(rows.conceded, 0)
+    return margin.masked_fill(~rows.valid, torch.inf)
