@@ -74,6 +74,17 @@ def test_the_preset_takes_a_head_only_where_it_is_far_better() -> None:
     assert record.totals["n_forward"] < 1.25 * N  # a look at a part of the samples was enough
 
 
+def test_the_preset_keeps_a_head_for_several_labels() -> None:
+    """``fit_head=True`` fits it."""
+    x, y = digits_like()[:]
+    data = torch.utils.data.TensorDataset(x, nn.functional.one_hot(y))
+    record = Loop(net(), "multilabel-softmax", data, speed="fast", epochs=1).run()
+    assert any(note.startswith("head kept: with several labels per row") for note in record.notes)
+    assert record.totals["n_forward"] == N
+    record = Loop(net(), "multilabel-softmax", data, fit_head=True, epochs=1).run()
+    assert any(note.startswith("head fitted") for note in record.notes)
+
+
 def test_a_network_with_batch_norm_keeps_its_head() -> None:
     """In eval mode, its features would not be those of training."""
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
