@@ -23,6 +23,8 @@ YES = "reproduced"
 NO = "not reproduced"
 OPEN = "cannot be told"
 BETTER = "AS-Softmax is better than softmax"
+AS_LONG = "AS-Softmax takes about as long as softmax"
+TIME_UNIT = "% of softmax's time"
 ABOUT_AS_LONG = 5.0  # percent of softmax's time
 
 
@@ -70,6 +72,7 @@ def accuracy(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
         for metric in results.metrics(task):
             yield from _pair(results, task, metric)
+        yield from _times(results, task)
 
 
 def _pair(results: Results, task: str, metric: str) -> Iterator[Finding]:
@@ -123,20 +126,26 @@ def _best_of_all(results: Results) -> Iterator[Finding]:
 
 def table3(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
-        base = results.seconds(task, SOFTMAX)
-        for method in (AS_SOFTMAX, AS_SPEED):
-            seconds = results.seconds(task, method)
-            ours = {seed: 100 * s / base[seed] for seed, s in seconds.items() if seed in base}
-            gap = difference(ours, dict.fromkeys(ours, 100.0))
-            if gap is None:
-                continue
-            claim, result = "AS-Softmax takes about as long as softmax", _within(gap, ABOUT_AS_LONG)
-            if method == AS_SPEED:
-                paper_value = published.TIME[method.name].get(task)
-                percent = "" if paper_value is None else f" ({paper_value:+d} %)"
-                claim = f"AS-Speed takes less time than softmax{percent}"
-                result = outcome(gap, -1, paper_value)
-            yield Finding(claim, task, describe(gap, "% of softmax's time"), result)
+        yield from _times(results, task)
+
+
+def _times(results: Results, task: str) -> Iterator[Finding]:
+    gap = _time_gap(results, task, AS_SOFTMAX)
+    if gap is not None:
+        yield Finding(AS_LONG, task, describe(gap, TIME_UNIT), _within(gap, ABOUT_AS_LONG))
+    gap = _time_gap(results, task, AS_SPEED)
+    if gap is not None:
+        paper_value = published.TIME[AS_SPEED.name].get(task)
+        percent = "" if paper_value is None else f" ({paper_value:+d} %)"
+        claim = f"AS-Speed takes less time than softmax{percent}"
+        yield Finding(claim, task, describe(gap, TIME_UNIT), outcome(gap, -1, paper_value))
+
+
+def _time_gap(results: Results, task: str, method: Method) -> Difference | None:
+    """How much longer a method takes than softmax, in percent."""
+    seconds, base = results.seconds(task, method), results.seconds(task, SOFTMAX)
+    ours = {seed: 100 * s / base[seed] for seed, s in seconds.items() if seed in base}
+    return difference(ours, dict.fromkeys(ours, 100.0))
 
 
 def _within(gap: Difference, bound: float) -> str:
@@ -275,12 +284,17 @@ CLAIMS: dict[str, Callable[[Results], Iterator[Finding]]] = {
 
 
 def all_findings(studies: Sequence[Results]) -> list[Finding]:
-    """The findings of all studies. Where larger networks compare the same two methods, they stand alone."""
+    """The findings of all studies. What the study with more seeds says about a task stands alone."""
     rows = {results.study: findings(results) for results in studies}
-    larger = [row for row in rows.pop("accuracy", []) if row.claim.startswith(BETTER)]
-    places = {row.task for row in larger}
+    decided = rows.pop("accuracy", [])
+    places = {(_kind(row), row.task) for row in decided}
     others = [row for study_rows in rows.values() for row in study_rows]
-    return larger + [row for row in others if not (row.claim.startswith(BETTER) and row.task in places)]
+    return decided + [row for row in others if (_kind(row), row.task) not in places]
+
+
+def _kind(row: Finding) -> str:
+    """The claim without the paper's number."""
+    return BETTER if row.claim.startswith(BETTER) else row.claim
 
 
 def findings(results: Results) -> list[Finding]:
