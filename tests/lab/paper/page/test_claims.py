@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sparring.lab.differences import difference
 from sparring.lab.paper.page import claims
-from sparring.lab.paper.page.claims import NO, OPEN, YES, findings, outcome
+from sparring.lab.paper.page.claims import findings
+from sparring.lab.paper.page.finding import NO, OPEN, YES
 from sparring.lab.paper.study_records import Results
 from tests.lab.paper.conftest import record, scored
 from tests.lab.paper.test_result_tables import images
@@ -18,23 +18,6 @@ def of(study: str, *groups: list[dict[str, Any]]) -> Results:
 
 def timed(method: str, *seconds: float) -> list[dict[str, Any]]:
     return [record(method, seed, cpu_seconds=value) for seed, value in enumerate(seconds)]
-
-
-def test_difference_is_paired() -> None:
-    gap = difference({0: 2.0, 1: 3.1, 2: 4.0, 9: 0.0}, {0: 1.0, 1: 2.0, 2: 3.0})
-    assert gap is not None
-    assert (gap.n, round(gap.mean, 3)) == (3, 1.033)
-    assert gap.p is not None
-    assert gap.p < 0.01
-    assert outcome(gap) == YES
-    assert outcome(gap, -1) == NO
-
-
-def test_two_seeds_decide_nothing() -> None:
-    gap = difference({0: 2.0, 1: 3.1}, {0: 1.0, 1: 2.0})
-    assert gap is not None
-    assert (gap.p, outcome(gap)) == (None, OPEN)
-    assert difference({0: 1.0}, {1: 1.0}) is None
 
 
 @pytest.mark.parametrize(

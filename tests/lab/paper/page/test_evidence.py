@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparring.lab.errors import UserError
-from sparring.lab.paper.page.claims import NO, OPEN, all_findings
+from sparring.lab.paper.page.claims import all_findings
 from sparring.lab.paper.page.evidence import (
     baselines_table,
     calibration_conclusion,
@@ -18,6 +18,7 @@ from sparring.lab.paper.page.evidence import (
     read_baselines,
     tradeoff_tables,
 )
+from sparring.lab.paper.page.finding import NO, OPEN
 from sparring.lab.paper.study_records import Results
 from tests.lab.paper.conftest import record, row, scored
 

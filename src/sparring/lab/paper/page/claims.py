@@ -1,8 +1,7 @@
 """The papers' claims against our records: what our runs show, and whether that is significant over seeds."""
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 from sparring.lab.differences import LEAST_SEEDS, LEVEL, Difference, difference
 from sparring.lab.paper import published
@@ -15,57 +14,14 @@ from sparring.lab.paper.methods import (
     SPARSE_SOFTMAX,
     Method,
 )
+from sparring.lab.paper.page.finding import NO, OPEN, YES, Finding, compared, describe, outcome
 from sparring.lab.paper.result_tables import published_number
 from sparring.lab.paper.study_records import Results
-from sparring.lab.table import Table
 
-YES = "reproduced"
-NO = "not reproduced"
-OPEN = "cannot be told"
 BETTER = "AS-Softmax is better than softmax"
 AS_LONG = "AS-Softmax takes about as long as softmax"
 TIME_UNIT = "% of softmax's time"
 ABOUT_AS_LONG = 5.0  # percent of softmax's time
-
-
-class Finding(NamedTuple):
-    """A claim, what our runs show, and one of YES, NO and OPEN."""
-
-    claim: str
-    task: str
-    observed: str
-    outcome: str
-
-
-def outcome(gap: Difference | None, sign: float = 1.0, claimed: float | None = None) -> str:
-    """Whether there is a significant difference with the claimed sign.
-
-    A claim is not reproduced, too, if the interval leaves out a difference as large as the ``claimed`` one.
-    """
-    if gap is None or gap.p is None:
-        return OPEN
-    if gap.p <= LEVEL:
-        return YES if sign * gap.mean > 0 else NO
-    most = max(sign * (gap.low or 0.0), sign * (gap.high or 0.0))
-    return NO if claimed is not None and sign * claimed > 0 and most < sign * claimed else OPEN
-
-
-def describe(gap: Difference, unit: str = "points") -> str:
-    test = "" if gap.p is None else f", 95 %: {gap.low:+.2f} to {gap.high:+.2f}, p = {gap.p:.2g}"
-    return f"{gap.mean:+.2f} {unit} ({gap.n} seeds{test})"
-
-
-def compared(
-    claim: str,
-    place: str,
-    scores: Sequence[Mapping[int, float]],
-    sign: float = 1.0,
-    claimed: float | None = None,
-) -> Iterator[Finding]:
-    """The finding of two methods' scores by seed; none without a common seed."""
-    gap = difference(*scores)
-    if gap is not None:
-        yield Finding(claim, place, describe(gap), outcome(gap, sign, claimed))
 
 
 def accuracy(results: Results) -> Iterator[Finding]:
@@ -300,7 +256,3 @@ def _kind(row: Finding) -> str:
 def findings(results: Results) -> list[Finding]:
     """What the records of a study say about the claims made for it."""
     return list(CLAIMS[results.study](results)) if results.study in CLAIMS else []
-
-
-def findings_table(rows: Sequence[Finding]) -> Table:
-    return Table("", ["the papers' claim", "task", "ours", ""], rows, n_text=4)

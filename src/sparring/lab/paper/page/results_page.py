@@ -8,7 +8,7 @@ from pathlib import Path
 from sparring.lab.differences import LEAST_SEEDS, LEVEL, difference
 from sparring.lab.errors import UserError
 from sparring.lab.paper.methods import SOFTMAX
-from sparring.lab.paper.page.claims import NO, OPEN, YES, all_findings, findings_table
+from sparring.lab.paper.page.claims import all_findings
 from sparring.lab.paper.page.evidence import (
     baselines_table,
     calibration_conclusion,
@@ -19,6 +19,7 @@ from sparring.lab.paper.page.evidence import (
     power_table,
     read_baselines,
 )
+from sparring.lab.paper.page.finding import NO, OPEN, YES, findings_table
 from sparring.lab.paper.studies import STUDIES
 from sparring.lab.paper.study_records import Results, errors_name, read_results
 from sparring.lab.runs.records import write
