@@ -114,7 +114,7 @@ _BEYOND = (
     Study(
         "accuracy",
         "AS-Softmax and AS-Speed against softmax with more seeds (ours)",
-        ("clinc_oos", "sst5", "conll2003", "reuters21578", "cola", "cifar100"),
+        ("clinc_oos", "sst5", "conll2003", "reuters21578", "eurlex", "wos", "sighan2015", "cola", "cifar100"),
         (*_PAIR, AS_SPEED),
         accuracy_tables,
         run_settings.pretrained,
