@@ -166,7 +166,8 @@ class RestingData:
         if "margin" not in (rows.extras or {}):
             raise ValueError(
                 "a WeightedScorecard needs margins:"
-                ' data.update(loss.rows(logits, target, extras=("margin",)))'
+                ' data.update(loss.rows(logits, target, extras=("margin",))); with several labels per row,'
+                " sparring.train has it, or use a loss that wins samples and the default scorecard"
             )
         assert rows.extras is not None
         row_margins = rows.extras["margin"].detach().masked_fill(~rows.valid, torch.inf)
