@@ -70,8 +70,8 @@ class ForwardResult(NamedTuple):
         return row_margins.reshape(self.n_samples, -1)
 
     @property
-    def multilabel(self) -> bool:
-        """Whether a row has a target for each label."""
+    def has_target_per_class(self) -> bool:
+        """Whether the target of a row is not a class, but a label or a probability for each class."""
         return self.target.shape == self.logits.shape if self.head is None else self.head.multilabel
 
     def label_margins(self, ignore_index: int = -100) -> LabelMargins:

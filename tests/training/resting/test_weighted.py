@@ -109,6 +109,30 @@ def test_the_gradient_of_several_labels_is_bounded_by_the_loss() -> None:
     assert bool(exceeds.any())
 
 
+def test_the_gradient_of_class_probabilities_is_bounded_by_the_loss() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.logspace(-1, 2, 500)[:, None]
+    logits = (scale * torch.randn(500, 4, generator=generator)).requires_grad_()
+    noise = torch.randn(500, 4, generator=generator)
+    target = (logits.detach() + noise).softmax(1)
+    rows = SoftmaxLoss().rows(logits, target)
+    (gradient,) = torch.autograd.grad(rows.value.sum(), logits)
+    m = (-rows.value.detach()).exp()
+    assert int((m > 0.6).sum()) > 100
+    assert bool((gradient.norm(dim=1) <= math.sqrt(2) * (1 - m) + 1e-6).all())
+
+
+def test_samples_with_class_probabilities_as_targets_rest() -> None:
+    x, y = digits_like()[:]
+    soft = 0.99 * nn.functional.one_hot(y).float() + 0.01 / 3
+    data = torch.utils.data.TensorDataset(x, soft)
+    card = WeightedScorecard(N, max_rest=2)
+    record = Loop(
+        net(), SoftmaxLoss(), data, speed="off", scorecard=card, epochs=12, batch_size=8, lr=0.02
+    ).run()
+    assert record.totals["n_forward"] < 0.95 * 12 * N
+
+
 def test_a_row_that_misses_the_threshold_does_not_rest() -> None:
     card = WeightedScorecard(3, max_rest=4)
     logits = torch.tensor([[8.0, -8.0, -9.0], [8.0, 3.0, -9.0], [8.0, 8.0, -8.0]])

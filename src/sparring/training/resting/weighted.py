@@ -21,8 +21,9 @@ class WeightedScorecard(Scorecard):
     """Lets samples rest whose gradient is small but not 0, as under plain softmax.
 
     The gradient of a row shrinks with its margin m = p_t − max_{i≠t} p_i: its size is at most √2 (1 − m).
-    With several labels per row, m = exp(−loss) has the same bound (the margin between labels has not: it does
-    not know the threshold that each of them has to pass). A sample with margin m trains in one of
+    With several labels per row, or class probabilities as targets, m = exp(−loss) has the same bound (the
+    margin between labels has not: it does not know the threshold that each of them has to pass). A sample
+    with margin m trains in one of
 
         k = (1 − ``margin_from``) / (1 − m), at least 1 and at most ``max_rest`` + 1,
 
@@ -102,8 +103,8 @@ class WeightedScorecard(Scorecard):
     ) -> None:
         if not self.rest_limit:  # nobody needs the margins
             return
-        if result.multilabel:
-            margin = _margins_of_labels(result.rows).view(result.n_samples, -1).amin(1)
+        if result.has_target_per_class:
+            margin = _margins_from_losses(result.rows).view(result.n_samples, -1).amin(1)
             self.update(index, result.won_samples(), margin.masked_fill(margin.isinf(), torch.nan), delta)
         else:
             super().note(index, result, delta, ignore_index)
@@ -133,8 +134,8 @@ class WeightedScorecard(Scorecard):
         return rows._replace(weight=row_weight if rows.weight is None else rows.weight * row_weight)
 
 
-def _margins_of_labels(rows: RowLosses) -> Tensor:
-    """exp(−loss) of each row with several labels; infinite for a row without labels, 0 for a conceded one."""
+def _margins_from_losses(rows: RowLosses) -> Tensor:
+    """exp(−loss) of each row; infinite for an ignored row, 0 for a conceded one."""
     margin = (-rows.value.detach().float()).exp()
     if rows.conceded is not None:
         margin = margin.masked_fill(rows.conceded, 0)
