@@ -147,7 +147,10 @@ def baselines_table(results: Results, baselines: Mapping[str, float]) -> Table |
             rows.append([column(task, metric), spread_cell(score, "{:.2f}"), number(baseline), place])
     if not rows:
         return None
-    note = "TF-IDF of words and a linear support vector machine, all training samples, nothing tuned."
+    note = (
+        "TF-IDF of words and a linear support vector machine, nothing tuned. It reads whole texts and all"
+        " samples; where softmax is below, its texts are cut, or samples are few, as the tables say."
+    )
     columns = ["", "softmax", "linear classifier", "softmax is"]
     return Table("Networks beside a classifier without one", columns, rows, [note])
 
