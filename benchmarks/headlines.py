@@ -127,13 +127,13 @@ def earlier(report: Any) -> tuple[float, float]:
 
 
 def accuracy(load: Read) -> tuple[str, str]:
-    """AS-Softmax against softmax, task by task: where a difference shows over seeds, and the means."""
+    """AS-Softmax against softmax, metric by metric: where a difference shows over seeds, and the means."""
     power = next(t for t in load("paper/accuracy.json")["tables"] if t["title"] == "What the runs can show")
     gaps = [row[power["columns"].index("AS-Softmax − softmax")] for row in power["rows"]]
     means, seeds = [gap["mean"] for gap in gaps], [gap["n"] for gap in gaps]
     n_better, n_worse = (sum(gap["p"] <= 0.05 and sign * gap["mean"] > 0 for gap in gaps) for sign in (1, -1))
     n_seeds = " to ".join(str(n) for n in dict.fromkeys((min(seeds), max(seeds))))
-    words = f"{n_better} better, {n_worse} worse of {len(gaps)} tasks"
+    words = f"{n_better} better, {n_worse} worse of {len(gaps)} metrics"
     words += f" ({signed(min(means))} to {signed(max(means))} points, {n_seeds} seeds)"
     if n_better and n_worse:
         return "depends", words
