@@ -45,15 +45,15 @@ def over_tasks(**scores: tuple[float, ...]) -> Results:
 @pytest.mark.parametrize(
     ("ours", "expected", "first"),
     [
-        ((0.53, 0.84, 0.633), YES, "first on 3 of 3; its nearest rival is T-Softmax, +3.10 points on 3"),
-        ((0.40, 0.705, 0.505), NO, "first on 0 of 3; its nearest rival is T-Softmax, -10.00 points on 3"),
-        ((0.503, 0.83, 0.58), OPEN, "first on 2 of 3; its nearest rival is T-Softmax, +0.10 points on 3"),
+        ((0.53, 0.84, 0.633), YES, "first on 3 of 3; its strongest rival is T-Softmax, +3.10 points on 3"),
+        ((0.40, 0.705, 0.505), NO, "first on 0 of 3; its strongest rival is T-Softmax, -10.00 points on 3"),
+        ((0.503, 0.83, 0.58), OPEN, "first on 2 of 3; its strongest rival is T-Softmax, +0.10 points on 3"),
     ],
 )
 def test_best_of_all_is_judged_over_tasks(ours: tuple[float, ...], expected: str, first: str) -> None:
     rivals = {"Softmax": (0.49, 0.7, 0.5), "T_Softmax": (0.50, 0.81, 0.6)}
     (*_, best) = findings(over_tasks(AS_Softmax=ours, **rivals))
-    assert (best.claim, best.task) == ("AS-Softmax is the best of all", "3 metrics")
+    assert (best.claim, best.task) == ("AS-Softmax is the best of all", "3 tasks")
     assert best.observed.startswith(first)
     assert best.outcome == expected
 
