@@ -17,9 +17,9 @@ EVALUATIONS = 10  # on dev in a run: Table 4 correlates over them
 Settings = dict[str, Any]
 
 # All layers of the encoders. The last one is trained; what the others compute is computed once for each
-# sample. Learning rate and epochs of clinc_oos, sst5 and conll2003, and iflytek's learning rate, are those that
-# benchmarks/frontier.py chose for softmax on dev. For eurlex, wos, cola, rte and mrpc two or three learning
-# rates were tried with softmax and one seed, on dev. The others were not tuned.
+# sample. benchmarks/frontier.py chose learning rate and epochs of clinc_oos, sst5 and conll2003, and the
+# learning rate of iflytek, for softmax on dev. For eurlex, wos, cola, rte and mrpc two or three learning rates
+# were tried with softmax and one seed, on dev. The others were not tuned.
 _LAST: Settings = {"batch_size": 32, "n_dev": 500, "lr": 1e-3}
 _ENGLISH = {"model": "minilm", "freeze_layers": 5, **_LAST}
 _CHINESE = {"model": "m3e-small", "freeze_layers": 3, **_LAST}
