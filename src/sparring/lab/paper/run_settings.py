@@ -18,8 +18,8 @@ Settings = dict[str, Any]
 
 # All layers of the encoders. The last one is trained; what the others compute is computed once for each
 # sample. benchmarks/frontier.py chose learning rate and epochs of clinc_oos, sst5 and conll2003, and the
-# learning rate of iflytek, for softmax on dev. For eurlex, wos, cola, rte and mrpc two or three learning rates
-# were tried with softmax and one seed, on dev. The others were not tuned.
+# learning rate of iflytek, for softmax on dev. For eurlex, wos, cola, rte and mrpc a few learning rates were
+# tried with softmax and one seed, on dev. The others were not tuned.
 _LAST: Settings = {"batch_size": 32, "n_dev": 500, "lr": 1e-3}
 _ENGLISH = {"model": "minilm", "freeze_layers": 5, **_LAST}
 _CHINESE = {"model": "m3e-small", "freeze_layers": 3, **_LAST}
