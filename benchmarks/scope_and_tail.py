@@ -52,7 +52,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "fast": {"speed": "fast"},
 }
 LRS = (5e-4, 1e-3, 2e-3)
-TUNING_SEED, SEEDS = 100, range(5)
+TUNING_SEED, N_SEEDS = 100, 5
 
 
 def long_tail(samples: list[Sample]) -> list[Sample]:
@@ -190,14 +190,14 @@ COLUMNS = {
 }
 
 
-def run(study: str, out: Path, methods: list[str]) -> None:
+def run(study: str, out: Path, methods: list[str], n_seeds: int) -> None:
     bench = Bench(study)
     folder = out / study
     for lr in LRS:
         once(file_of(folder, "tune", lr), lambda r=lr: bench.run({}, r, TUNING_SEED), wait=True)
     scores = {lr: json.loads(file_of(folder, "tune", lr).read_text())["dev"] for lr in LRS}
     best = max(scores, key=scores.__getitem__)
-    for seed in SEEDS:
+    for seed in range(n_seeds):
         for name in methods:
             once(file_of(folder, "run", name, seed), lambda n=name, s=seed: bench.run(METHODS[n], best, s))
 
@@ -219,12 +219,12 @@ def table_of(study: str, runs: dict[str, dict[int, dict[str, Any]]]) -> Table:
     return Table(f"{titles[study]} (clinc_oos)", ["", "seeds", *names], rows, [note])
 
 
-def show(out: Path, argv: list[str]) -> None:
+def show(out: Path, n_seeds: int, argv: list[str]) -> None:
     tables, kept = [], {}
     for study in STUDIES:
         runs = {}
         for name in METHODS:
-            paths = {seed: file_of(out / study, "run", name, seed) for seed in SEEDS}
+            paths = {seed: file_of(out / study, "run", name, seed) for seed in range(n_seeds)}
             by_seed = {seed: json.loads(path.read_text()) for seed, path in paths.items() if path.exists()}
             if by_seed:
                 runs[name] = by_seed
@@ -235,7 +235,7 @@ def show(out: Path, argv: list[str]) -> None:
         table.print()
     if tables:
         results = ROOT / "docs" / "results" / "scope_and_tail"
-        about = {**provenance(__file__, argv, 1), "seed": list(SEEDS), "methods": METHODS}
+        about = {**provenance(__file__, argv, 1), "seed": list(range(n_seeds)), "methods": METHODS}
         write({**about, "runs": kept}, results / "scope_and_tail.json")
         write_text(results / "tables.md", "\n".join(table.markdown() for table in tables))
 
@@ -247,14 +247,15 @@ def main(argv: list[str]) -> None:
     parser.add_argument("what", choices=("run", "show"))
     parser.add_argument("--studies", nargs="*", default=list(STUDIES), choices=STUDIES)
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=N_SEEDS, help="how many")
     parser.add_argument("--out", type=Path, default=Path("runs/scope_and_tail"))
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     if options.what == "show":
-        return show(options.out, argv)
+        return show(options.out, options.seeds, argv)
     for study in options.studies:
         (options.out / study).mkdir(parents=True, exist_ok=True)
-        run(study, options.out, options.methods)
+        run(study, options.out, options.methods, options.seeds)
     return None
 
 
