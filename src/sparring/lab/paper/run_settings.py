@@ -26,7 +26,7 @@ _CHINESE = {"model": "m3e-small", "freeze_layers": 3, **_LAST}
 _TEXT = {**_ENGLISH, "pooling": "mean"}  # minilm is a sentence encoder: its first token scores far lower
 _SHORT = {"max_length": 64}
 _GLUE = {**_TEXT, **_SHORT, "lr": 5e-4, "n_train": 4000, "epochs": 3}
-_GENERATION = {"model": "tiny", "n_train": 1500, "epochs": 6, "n_dev": 200, "n_test": 500}
+_GENERATION = {"model": "tiny", "n_train": 1000, "epochs": 6, "n_dev": 200, "n_test": 500}
 
 SMALL: dict[str, Settings] = {  # a minute or so for each run
     "sst5": {**_TEXT, "lr": 5e-4, "n_train": 4000, "epochs": 2, "max_length": 48},
