@@ -33,7 +33,7 @@ from sparring.files import write_text
 from sparring.lab.datasets import get_task
 from sparring.lab.models.settings import ModelOptions
 from sparring.lab.models.text.frozen import frozen_layers
-from sparring.lab.table import MISSING, Table, number
+from sparring.lab.table import Cell, Table
 from sparring.lab.task import Data, Sample, Where
 from sparring.training.loop import Loop
 from sparring.training.optimizers import adamw
@@ -190,6 +190,9 @@ COLUMNS = {
 }
 
 
+TITLES = {"scope": "Samples of no class", "tail": "Rare classes"}
+
+
 def run(study: str, out: Path, methods: list[str], n_seeds: int) -> None:
     bench = Bench(study)
     folder = out / study
@@ -203,20 +206,27 @@ def run(study: str, out: Path, methods: list[str], n_seeds: int) -> None:
 
 
 def table_of(study: str, runs: dict[str, dict[int, dict[str, Any]]]) -> Table:
+    """A row for each measure: softmax's value, and how far each method is from it."""
     rows = []
-    for name, by_seed in runs.items():
-        cells: list[Any] = [name, number(len(by_seed), 0)]
-        for column in COLUMNS[study]:
-            values, base = (
-                {seed: row[column] for seed, row in group.items()} for group in (by_seed, runs.get(BASE, {}))
-            )
-            cells.append(spread(list(values.values())))
-            cells.append(MISSING if name == BASE else difference(values, base))
+    for column, title in COLUMNS[study].items():
+        values = {
+            name: {seed: row[column] for seed, row in by_seed.items()} for name, by_seed in runs.items()
+        }
+        cells: list[Any] = [title, spread(list(values[BASE].values()))]
+        cells += [marked(difference(values[name], values[BASE])) for name in runs if name != BASE]
         rows.append(cells)
-    names = [name for title in COLUMNS[study].values() for name in (title, "against softmax")]
-    titles = {"scope": "Samples of no class", "tail": "Rare classes"}
-    note = "± after a difference: half of its 95 % interval, paired over seeds. AUROC and FPR in percent."
-    return Table(f"{titles[study]} (clinc_oos)", ["", "seeds", *names], rows, [note])
+    seeds = ", ".join(str(len(by_seed)) for by_seed in runs.values())
+    note = (
+        "softmax: mean and standard deviation over seeds; the others: points above or below it, ± half of "
+        f"the 95 % interval, paired over seeds; * where it leaves out 0. Seeds: {seeds}."
+    )
+    return Table(TITLES[study], ["", *runs], rows, [note])
+
+
+def marked(cell: Any) -> Any:
+    """A difference with a star if its interval leaves out 0."""
+    far = isinstance(cell, Cell) and abs(cell.value["mean"]) > cell.value["interval"]
+    return Cell(f"{cell.text}*", cell.value) if far else cell
 
 
 def show(out: Path, n_seeds: int, argv: list[str]) -> None:
@@ -228,7 +238,7 @@ def show(out: Path, n_seeds: int, argv: list[str]) -> None:
             by_seed = {seed: json.loads(path.read_text()) for seed, path in paths.items() if path.exists()}
             if by_seed:
                 runs[name] = by_seed
-        if runs:
+        if BASE in runs:
             tables.append(table_of(study, runs))
             kept[study] = runs
     for table in tables:

@@ -75,3 +75,14 @@ def row(table: Table, name: str) -> list[Cell]:
     """The cells of a row without its name."""
     (cells,) = [cells for cells in table.rows if cells[0] == name]
     return [cell for cell in cells[1:] if isinstance(cell, Cell)]
+
+
+def calibrated(method: str, ece: float, after: float | None, seed: int = 0) -> dict[str, Any]:
+    figures = {"brier": 0.3, "nll": 0.9, "aurc": 0.1, "bins": []}
+    states = {
+        "before": {"ece": ece, **figures},
+        "after": None if after is None else {"ece": after, **figures},
+    }
+    return record(
+        method, seed, calibration={"temperature": 1.5 if after else None, "split": "test", **states}
+    )

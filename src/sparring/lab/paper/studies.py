@@ -14,7 +14,8 @@ from sparring.lab.paper import figures, methods, run_settings
 from sparring.lab.paper import result_tables as tables
 from sparring.lab.paper.figures import Figure
 from sparring.lab.paper.methods import AS_SOFTMAX, AS_SPEED, SOFTMAX, SPARSE_SOFTMAX, SPEED_FAST, Method
-from sparring.lab.paper.page.evidence import accuracy_tables, tradeoff_tables
+from sparring.lab.paper.page.delta import delta_tables
+from sparring.lab.paper.page.evidence import accuracy_tables
 from sparring.lab.paper.published import GLUE_TASKS, SPARSE_TASKS, TEXT_TASKS
 from sparring.lab.paper.study_records import Results
 from sparring.lab.table import Table
@@ -124,7 +125,7 @@ _BEYOND = (
         "quality, calibration and time against δ (ours)",
         ("clinc_oos", "sst5", "conll2003", "cola"),
         (SOFTMAX, *methods.COST_POINTS),
-        tradeoff_tables,
+        delta_tables,
     ),
 )
 _NAMED = (

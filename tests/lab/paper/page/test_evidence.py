@@ -13,31 +13,18 @@ from sparring.lab.paper.page.evidence import (
     calibration_conclusion,
     calibration_tables,
     conclusion,
-    delta_conclusion,
     power_table,
     read_baselines,
-    tradeoff_tables,
 )
 from sparring.lab.paper.page.finding import NO, OPEN
 from sparring.lab.paper.study_records import Results
-from tests.lab.paper.conftest import record, row, scored
+from tests.lab.paper.conftest import calibrated, row, scored
 
 WORDS = {"sst5": "small scale", "clinc_oos": "small scale"}
 
 
 def results(*records: dict[str, Any]) -> Results:
     return Results("table2", records, WORDS)
-
-
-def calibrated(method: str, ece: float, after: float | None, seed: int = 0) -> dict[str, Any]:
-    figures = {"brier": 0.3, "nll": 0.9, "aurc": 0.1, "bins": []}
-    states = {
-        "before": {"ece": ece, **figures},
-        "after": None if after is None else {"ece": after, **figures},
-    }
-    return record(
-        method, seed, calibration={"temperature": 1.5 if after else None, "split": "test", **states}
-    )
 
 
 def test_power_says_how_many_seeds_a_difference_needs() -> None:
@@ -84,35 +71,6 @@ def test_networks_stand_beside_a_classifier_without_one(tmp_path: Path) -> None:
     (tmp_path / "baselines.json").write_text("{}")
     with pytest.raises(UserError, match=r"baselines\.py writes it"):
         read_baselines(tmp_path)
-
-
-def test_what_delta_changes_stands_beside_its_cost() -> None:
-    records = [
-        calibrated("Softmax", 0.05, 0.02) | {"cpu_seconds": 10.0, "test": {"accuracy": 0.5}},
-        calibrated("δ = 0.3, skip", 0.11, 0.03) | {"cpu_seconds": 6.0, "test": {"accuracy": 0.49}},
-    ]
-    (table,) = tradeoff_tables(results(*records))
-    score, gap, ece, _, time = row(table, "δ = 0.3, skip")
-    assert (score.text, gap.text, ece.text, time.text) == ("49.00", "-1.00", "11.0 → 3.0", "0.60")
-
-
-def test_what_delta_changes_in_words() -> None:
-    """Means over tasks; a task whose rows have several classes has no calibration error."""
-    records = [
-        calibrated(method, ece, None, seed)
-        | {"task": task, "cpu_seconds": seconds, "test": {"accuracy": score}}
-        for task, shift in (("sst5", 0.0), ("clinc_oos", 0.02))
-        for method, ece, seconds, score in (
-            ("Softmax", 0.05, 10.0, 0.5),
-            ("δ = 0.3, skip", 0.11, 6.0, 0.49),
-            ("δ = 0.6, skip", 0.03 + shift, 7.0, 0.5 + shift),
-        )
-        for seed in range(2)
-    ]
-    text = delta_conclusion(results(*records))
-    assert "against softmax (ECE 5.0 %, time 1)" in text
-    assert "0.3: -1.00 points, ECE 11.0 %, time 0.60; 0.6: +1.00 points, ECE 4.0 %, time 0.70." in text
-    assert delta_conclusion(results(*scored("Softmax", 0.5))) == ""
 
 
 def test_larger_networks_stand_in_place_of_the_small_ones() -> None:

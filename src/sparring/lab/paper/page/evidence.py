@@ -1,11 +1,11 @@
-"""What the runs of Table 2 can decide: power, calibration, and networks beside a baseline without one."""
+"""What the runs of AS-Softmax and softmax can decide: power, calibration, a baseline without a network."""
 
 from __future__ import annotations
 
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from sparring.lab.differences import LEVEL, POWER, Difference, difference, seeds_for
@@ -18,10 +18,6 @@ from sparring.lab.runs.summaries import calibration_of, change, spread_cell
 from sparring.lab.table import MISSING, Cell, Row, Table, number
 
 SIZES = (1.0, 0.5)  # differences in points
-TRADEOFF_NOTE = (
-    "ECE and NLL before → after scaling with a temperature that is fitted on dev; time: of training, "
-    "softmax = 1, median over seeds"
-)
 BASELINES = "baselines.json"  # beside the records; benchmarks/baselines.py writes it
 
 
@@ -43,7 +39,7 @@ def power_table(results: Results) -> Table:
                 [
                     column(task, metric),
                     number(gap.n, 0),
-                    Cell(_with_interval(gap), gap._asdict()),
+                    Cell(with_interval(gap), gap._asdict()),
                     number(gap.p, 3),
                     number(gap.detectable),
                     *(MISSING if n is None else number(n, 0) for n in needed),
@@ -89,35 +85,7 @@ def calibration_tables(results: Results) -> list[Table]:
     return tables
 
 
-def tradeoff_tables(results: Results) -> list[Table]:
-    """Quality, calibration and time of all methods beside softmax, task by task."""
-    tables = []
-    for task in results.tasks:
-        metric = results.metrics(task)[0]
-        base = results.seconds(task, SOFTMAX)
-        rows: list[Row] = []
-        for method in results.methods(task):
-            gap = None if method == SOFTMAX else gap_of(results, task, metric, method)
-            figures = calibration_of(results.of(task, method))
-            before, after = (figures[state] for state in ("before", "after")) if figures else ({}, {})
-            seconds = results.seconds(task, method)
-            times = [seconds[seed] / base[seed] for seed in seconds if seed in base]
-            rows.append(
-                [
-                    method.name,
-                    spread_cell(results.score(task, method, metric), "{:.2f}"),
-                    Cell("0", 0.0) if gap is None else Cell(_with_interval(gap), gap._asdict()),
-                    change(before.get("ece"), after.get("ece"), in_percent=True),
-                    change(before.get("nll"), after.get("nll")),
-                    number(statistics.median(times) if times else None),
-                ]
-            )
-        columns = ["", f"{metric.replace('_', ' ')} %", "against softmax", "ECE %", "NLL", "time"]
-        tables.append(Table(f"{task}: what δ changes", columns, rows, notes_of(results, TRADEOFF_NOTE)))
-    return tables
-
-
-def _with_interval(gap: Difference) -> str:
+def with_interval(gap: Difference) -> str:
     half = "" if gap.low is None or gap.high is None else f" ± {(gap.high - gap.low) / 2:.2f}"
     return f"{gap.mean:+.2f}{half}"
 
@@ -177,11 +145,11 @@ def conclusion(results: Results) -> str:
         f" {statistics.mean(gap.mean for gap in gaps.values()):+.2f} points from softmax, on average."
     ]
     if better:
-        parts.append(f"It is better on {_listed(better)}.")
+        parts.append(f"It is better on {listed(better)}.")
     if worse:
-        parts.append(f"It is worse on {_listed(worse)}.")
+        parts.append(f"It is worse on {listed(worse)}.")
     if within:
-        bounds = _listed([f"{name} ({bound:.2f})" for name, bound in within.items()])
+        bounds = listed([f"{name} ({bound:.2f})" for name, bound in within.items()])
         where = "On the others" if better or worse else "On all of them"
         parts.append(f"{where} no difference shows; in points, one is ruled out beyond: {bounds}.")
     return " ".join(parts)
@@ -206,47 +174,9 @@ def calibration_conclusion(results: Results) -> str:
     if not lines:
         return ""
     return (
-        f"**Calibration error**, softmax → AS-Softmax: {_listed(lines)}. The probabilities of training with"
+        f"**Calibration error**, softmax → AS-Softmax: {listed(lines)}. The probabilities of training with"
         " AS-Softmax are not calibrated; `sparring predict` scales them with a temperature from dev."
     )
-
-
-def delta_conclusion(results: Results) -> str:
-    """What δ changes, in words: means over tasks of the difference to softmax, calibration error and time."""
-    softmax_error = _mean(_ece_of(results, task, SOFTMAX) for task in results.tasks)
-    points = {method.point[1]: method.name for method in results.methods() if method.point}
-    lines = []
-    for delta, name in sorted(points.items()):
-        methods = {task: m for task in results.tasks for m in results.methods(task) if m.name == name}
-        gaps = [gap_of(results, task, results.metrics(task)[0], m) for task, m in methods.items()]
-        times = []
-        for task, method in methods.items():
-            seconds, base = results.seconds(task, method), results.seconds(task, SOFTMAX)
-            times += [seconds[seed] / base[seed] for seed in seconds if seed in base]
-        mean = _mean(None if gap is None else gap.mean for gap in gaps)
-        error = _mean(_ece_of(results, task, method) for task, method in methods.items())
-        if mean is not None and error is not None:
-            lines.append(
-                f"{delta:g}: {mean:+.2f} points, ECE {error:.1f} %, time {statistics.mean(times):.2f}"
-            )
-    if not lines or softmax_error is None:
-        return ""
-    return (
-        f"**δ**, as means over {_listed(list(results.tasks))}, against softmax (ECE {softmax_error:.1f} %,"
-        f" time 1) and without warm-up: {'; '.join(lines)}."
-    )
-
-
-def _ece_of(results: Results, task: str, method: Method) -> float | None:
-    """The mean calibration error on test, in percent."""
-    figures = calibration_of(results.of(task, method))
-    error = figures["before"]["ece"] if figures else None
-    return None if error is None else 100 * float(error["mean"])
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    kept = [value for value in values if value is not None]
-    return statistics.mean(kept) if kept else None
 
 
 def other_teams() -> str:
@@ -257,7 +187,7 @@ def other_teams() -> str:
         points = f"{ours[task] - softmax[task]:+.1f} points on {task}"
         gaps.append(f"{points} ({n} seed{'s' if n > 1 else ''})")
     return (
-        f"**An independent team** (haitomnsg/softmaxResearch, BERT-base, 2026) found {_listed(gaps)}: no"
+        f"**An independent team** (haitomnsg/softmaxResearch, BERT-base, 2026) found {listed(gaps)}: no"
         " reliable gain either, and under-confident probabilities."
     )
 
@@ -266,5 +196,5 @@ def _told(gap: Difference) -> bool:
     return gap.p is not None and gap.p <= LEVEL
 
 
-def _listed(words: list[str]) -> str:
+def listed(words: list[str]) -> str:
     return ", ".join(words)

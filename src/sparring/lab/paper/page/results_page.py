@@ -9,12 +9,12 @@ from sparring.lab.differences import LEAST_SEEDS, LEVEL, difference
 from sparring.lab.errors import UserError
 from sparring.lab.paper.methods import SOFTMAX
 from sparring.lab.paper.page.claims import all_findings
+from sparring.lab.paper.page.delta import delta_conclusion
 from sparring.lab.paper.page.evidence import (
     baselines_table,
     calibration_conclusion,
     calibration_tables,
     conclusion,
-    delta_conclusion,
     other_teams,
     power_table,
     read_baselines,
