@@ -81,9 +81,32 @@ def seeds_for(gap: Difference, size: float) -> int | None:
     """
     if gap.detectable is None or not size:
         return None
-    deviation = gap.detectable / detectable(1.0, gap.n) * math.sqrt(gap.n)
     counts = range(LEAST_SEEDS, MOST_SEEDS + 1)
-    return next((n for n in counts if detectable(deviation / math.sqrt(n), n) <= size), None)
+    return next((n for n in counts if detectable(_deviation(gap) / math.sqrt(n), n) <= size), None)
+
+
+def seeds_for_interval(gap: Difference, half: float) -> int | None:
+    """How many seeds make the 95 % interval ± ``half`` or narrower; None above ``MOST_SEEDS``, or if unknown.
+
+    Example:
+        >>> gap = difference({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.90, 2: 0.92})
+        >>> seeds_for_interval(gap, 0.01)
+        12
+    """
+    if gap.detectable is None or not half:
+        return None
+    from scipy.stats import t
+
+    def half_width(n: int) -> float:
+        return float(t.ppf(1 - LEVEL / 2, n - 1)) * _deviation(gap) / math.sqrt(n)
+
+    return next((n for n in range(LEAST_SEEDS, MOST_SEEDS + 1) if half_width(n) <= half), None)
+
+
+def _deviation(gap: Difference) -> float:
+    """The standard deviation of the differences over seeds."""
+    assert gap.detectable is not None
+    return gap.detectable / detectable(1.0, gap.n) * math.sqrt(gap.n)
 
 
 def verdict(name: str, base: str, gap: Difference | None, what: str) -> str:

@@ -29,11 +29,12 @@ def results(*records: dict[str, Any]) -> Results:
 
 def test_power_says_how_many_seeds_a_difference_needs() -> None:
     table = power_table(results(*scored("Softmax", 0.5, 0.51, 0.52), *scored("AS-Softmax", 0.51, 0.51, 0.54)))
-    seeds, gap, p, detectable, one, half = row(table, "sst5 accuracy")
+    seeds, gap, p, detectable, one, half, missing = row(table, "sst5 accuracy")
     assert (seeds.text, gap.text) == ("3", "+1.00 ± 2.48")
     assert p.value == pytest.approx(0.2254, abs=1e-3)
     assert detectable.value == pytest.approx(3.10, abs=0.02)
     assert (one.text, half.text) == ("10", "34")  # of a paired t-test with a standard deviation of 1
+    assert missing.value == 3  # with 6 seeds t = 2.571, so ±1.05; with 5 t = 2.776, so ±1.24
 
 
 def test_conclusions_are_the_numbers_in_words() -> None:

@@ -8,7 +8,15 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from sparring.lab.differences import LEVEL, POWER, Difference, difference, seeds_for
+from sparring.lab.differences import (
+    LEVEL,
+    MOST_SEEDS,
+    POWER,
+    Difference,
+    difference,
+    seeds_for,
+    seeds_for_interval,
+)
 from sparring.lab.errors import UserError
 from sparring.lab.paper import published
 from sparring.lab.paper.methods import AS_SOFTMAX, SOFTMAX, Method
@@ -18,6 +26,8 @@ from sparring.lab.runs.summaries import calibration_of, change, spread_cell
 from sparring.lab.table import MISSING, Cell, Row, Table, number
 
 SIZES = (1.0, 0.5)  # differences in points
+INTERVAL = 0.7  # wanted: half of the 95 % interval, in points
+WIDER = {"sst5": 1.2, "cola": 1.2}  # on tasks whose seeds vary more
 BASELINES = "baselines.json"  # beside the records; benchmarks/baselines.py writes it
 
 
@@ -43,15 +53,26 @@ def power_table(results: Results) -> Table:
                     number(gap.p, 3),
                     number(gap.detectable),
                     *(MISSING if n is None else number(n, 0) for n in needed),
+                    _missing_seeds(gap, WIDER.get(task, INTERVAL)),
                 ]
             )
     columns = ("", "seeds", "AS-Softmax − softmax", "p", "minimum detectable difference")
     more = [f"seeds for {size:g} points" for size in SIZES]
+    wider = ", ".join(f"{task} ±{half:g}" for task, half in WIDER.items())
     note = (
         "In points on test, paired over seeds; ± is half of the 95 % interval. Minimum detectable difference:"
         f" the smallest true one that these seeds show with a probability of {POWER:.0%} (p < {LEVEL})."
+        f" Missing: seeds that would bring the interval down to ±{INTERVAL:g} points ({wider})."
     )
-    return Table("What the runs can show", [*columns, *more], rows, [note])
+    titles = [*columns, *more, f"seeds missing for ±{INTERVAL:g}"]
+    return Table("What the runs can show", titles, rows, [note])
+
+
+def _missing_seeds(gap: Difference, half: float) -> Cell:
+    needed = seeds_for_interval(gap, half)
+    if needed is None:
+        return Cell(f"over {MOST_SEEDS - gap.n}", None)
+    return number(max(0, needed - gap.n), 0)
 
 
 def accuracy_tables(results: Results) -> list[Table]:
