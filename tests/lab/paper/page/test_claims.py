@@ -106,3 +106,25 @@ def test_what_still_counts_is_not_what_is_won() -> None:
     assert finding.claim == "few samples still count in the end"
     assert finding.observed == "39 % of the rows of the last batches have a loss, 61 % are won (1 seed)"
     assert finding.outcome == YES
+
+
+def test_glue_is_judged_by_its_mean_over_tasks() -> None:
+    """Task by task the seeds vary; their mean does not."""
+
+    def runs(method: str, task: str, *scores: float) -> list[dict[str, Any]]:
+        return [
+            record(method, seed, task=task, metric="matthews", test={"matthews": score, "accuracy": score})
+            for seed, score in enumerate(scores)
+        ]
+
+    groups = [
+        *runs("Softmax", "cola", 0.30, 0.34, 0.31),
+        *runs("AS-Softmax", "cola", 0.33, 0.33, 0.325),
+        *[{**run, "metric": "accuracy"} for run in runs("Softmax", "rte", 0.6, 0.6, 0.6)],
+        *[{**run, "metric": "accuracy"} for run in runs("AS-Softmax", "rte", 0.6, 0.641, 0.61)],
+    ]
+    (finding,) = findings(Results("table8", groups, dict.fromkeys(("cola", "rte"), "small scale")))
+    assert finding.claim == "AS-Softmax is better than softmax on GLUE by +1.59 points"  # of +2.11 and +1.08
+    assert finding.task == "mean of cola, rte"
+    assert finding.observed.startswith("+1.43 points (3 seeds")
+    assert finding.outcome == YES
