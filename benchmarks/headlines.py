@@ -218,13 +218,13 @@ def table(load: Read = read) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_table(text: str, new: str) -> str:
-    """The README with another table of numbers."""
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"README.md must have the lines {BEGIN.strip()} and {END.strip()}")
-    return before + BEGIN + new + END + after
+def with_table(text: str, new: str, begin: str = BEGIN, end: str = END) -> str:
+    """A page with another text between two lines."""
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"the page must have the lines {begin.strip()} and {end.strip()}")
+    return before + begin + new + end + after
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Samples of no class, and rare classes: what AS-Softmax changes, against softmax.
 
     python benchmarks/scope_and_tail.py run       both studies, all methods and seeds; an hour on one core
-    python benchmarks/scope_and_tail.py show      tables, also in docs/results/scope_and_tail
+    python benchmarks/scope_and_tail.py show      tables, also on the page docs/results/scope_and_tail
 
 Both are of clinc_oos, with MiniLM whose last layer is trained. ``scope``: the class "oos" is left out of
 training. Test has 4,500 questions of the 150 intents, and 1,000 of none. How well do the largest probability
@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from frontier_tasks import POOLED
+from headlines import with_table
 from label_noise import calibration_error
 from labels_report import difference, spread
 from report import ROOT, file_of, once, provenance, write
@@ -190,6 +191,7 @@ COLUMNS = {
 }
 
 
+BEGIN, END = "<!-- tables: benchmarks/scope_and_tail.py show -->\n", "<!-- end of tables -->\n"
 TITLES = {"scope": "Samples of no class", "tail": "Rare classes"}
 
 
@@ -247,7 +249,9 @@ def show(out: Path, n_seeds: int, argv: list[str]) -> None:
         results = ROOT / "docs" / "results" / "scope_and_tail"
         about = {**provenance(__file__, argv, 1), "seed": list(range(n_seeds)), "methods": METHODS}
         write({**about, "runs": kept}, results / "scope_and_tail.json")
-        write_text(results / "tables.md", "\n".join(table.markdown() for table in tables))
+        page = results / "README.md"
+        text = "\n".join(table.markdown() for table in tables)
+        write_text(page, with_table(page.read_text(encoding="utf-8"), f"\n{text}\n", BEGIN, END))
 
 
 def main(argv: list[str]) -> None:

@@ -26,6 +26,8 @@ from sparring.lab.runs.records import write
 from sparring.lab.runs.summaries import CALIBRATION_LEGEND
 from sparring.lab.table import Table, wrapped
 
+BESIDE = "scope_and_tail"  # benchmarks/scope_and_tail.py writes it
+
 
 def write_page(records: Path, page: Path) -> None:
     """Write the page for a folder of records that ``--save`` wrote, with the charts that lie beside them.
@@ -55,6 +57,8 @@ def introduction(records: Path, page: Path) -> str:
     if report.exists():
         address = os.path.relpath(report, page.parent)
         link = f" [The same runs to look at]({address}), one page for a browser."
+    if (page.parent / BESIDE / "README.md").exists():
+        link += f" [Samples of no class, and rare classes]({BESIDE}/README.md) have a page of their own."
     text = (
         f"Made by `sparring paper page --records {records} --save …` from the records beside it. Each table "
         "names what was run. Where that is smaller than the papers' BERT-base with all the data, compare the "
