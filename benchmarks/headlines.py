@@ -1,7 +1,7 @@
-"""The numbers of the README, read from the result files that they cite.
+"""The numbers of the README, and of the page about δ, read from the result files that they cite.
 
-    python benchmarks/headlines.py            compare the README with docs/results; exit 1 if they differ
-    python benchmarks/headlines.py --write    write the table of numbers into the README
+    python benchmarks/headlines.py            compare them with docs/results; exit 1 if they differ
+    python benchmarks/headlines.py --write    write the tables of numbers into the pages
 
 Every number of the table is against softmax. Once docs/results/frontier has results, the row of the preset
 ``fast`` is made from them instead of those of the earlier preset.
@@ -227,16 +227,44 @@ def with_table(text: str, new: str, begin: str = BEGIN, end: str = END) -> str:
     return before + begin + new + end + after
 
 
+DELTA_BEGIN, DELTA_END = "<!-- delta: benchmarks/headlines.py --write -->\n", "<!-- end of delta -->\n"
+
+
+def delta_table(load: Read = read) -> str:
+    """Each δ against softmax, as means over tasks."""
+    tasks = [table for table in load("paper/delta.json")["tables"] if table["columns"][-1] == "time"]
+    columns: dict[str, list[list[float]]] = {}
+    for table in tasks:
+        for name, _, gap, ece, _, time in table["rows"]:
+            points = gap["mean"] if isinstance(gap, dict) else gap
+            columns.setdefault(name, []).append([points, 100 * ece["mean"], time])
+    lines = [f"| mean of {len(tasks)} tasks | points | ECE % | time |", "|---|---:|---:|---:|"]
+    for name, values in columns.items():
+        points, ece, time = (statistics.mean(column) for column in zip(*values, strict=True))
+        words = "0" if name == "Softmax" else signed(points)
+        lines.append(f"| {name.removesuffix(', skip').lower()} | {words} | {ece:.1f} | {time:.2f} |")
+    return "\n" + "\n".join(lines) + "\n\n"
+
+
+def pages() -> dict[Path, str]:
+    """The pages with numbers, as they should be."""
+    of_delta = ROOT / "docs" / "explanation" / "as_softmax.md"
+    text = of_delta.read_text(encoding="utf-8")
+    return {
+        README: with_table(README.read_text(encoding="utf-8"), table()),
+        of_delta: with_table(text, delta_table(), DELTA_BEGIN, DELTA_END),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    text = README.read_text(encoding="utf-8")
-    current = with_table(text, table())
-    if args.write:
-        README.write_text(current, encoding="utf-8")
-    elif text != current:
-        sys.exit("README.md differs from docs/results: run python benchmarks/headlines.py --write")
+    for path, text in pages().items():
+        if args.write:
+            path.write_text(text, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path.name} differs from docs/results: run python benchmarks/headlines.py --write")
     print(table())
 
 

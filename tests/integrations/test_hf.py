@@ -312,7 +312,7 @@ def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
     folder = str(next(tmp_path.glob("checkpoint-*")))
     for own, message in (
         ({"loss": "softmax"}, "with loss.name as-softmax"),
-        ({"delta": 0.2}, r"loss.delta 0.3 \(now 0.2\)"),
+        ({"delta": 0.2}, r"loss.delta 0.8 \(now 0.2\)"),
         ({"concede": 0.5}, "loss.concede None"),
         ({"rest": True}, "with resting False"),
     ):

@@ -115,7 +115,7 @@ def test_rest_saves_forwards_and_the_schedule_still_ends() -> None:
 
 def test_names_and_defaults() -> None:
     by_name, record = run(loss="as-softmax", scorecard=True, epochs=6)
-    by_object, _ = run(loss=ASSoftmaxLoss(), scorecard=Scorecard(N), epochs=6)
+    by_object, _ = run(loss=ASSoftmaxLoss(delta=0.8), scorecard=Scorecard(N), epochs=6)
     assert gap(by_name, by_object) == 0
     assert record.totals["n_forward"] < 6 * N
 
@@ -265,7 +265,7 @@ def test_sparse_embeddings_train() -> None:
         model[2].requires_grad_(False)
         optimizer = torch.optim.SparseAdam([model[0].weight], lr=0.3)
         settings = {"batch_size": 4, "epochs": 8, "skip": skip, "max_grad_norm": None}
-        record = train(model, "as-softmax", data, optimizer=optimizer, **settings)
+        record = train(model, ASSoftmaxLoss(delta=0.3), data, optimizer=optimizer, **settings)
         assert record.epochs[-1]["won_share"] > 0.9
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from sparring.losses import Loss, make_loss
 from sparring.losses.concede import CONCEDE_WARMUP, with_warmup
-from sparring.losses.delta import SettleDelta, WarmupDelta
+from sparring.losses.delta import TRAINING_DELTA, SettleDelta, WarmupDelta
 from sparring.training.presets import (
     RunParts,
     check_loss,
@@ -36,7 +36,7 @@ class Settings:
     """
 
     loss: str | None = _setting(None, "name of a loss; default: as-softmax, or its multi-label form")
-    delta: float | None = _setting(None, "δ of AS-Softmax (default: 0.3; 0.6 with speed=fast)")
+    delta: float | None = _setting(None, "δ of AS-Softmax (default: 0.8; 0.6 with speed=fast)")
     delta_warmup: float = _setting(0.0, "share of the training in which δ is 1, plain softmax")
     concede: float | None = _setting(None, "κ: give up samples whose strongest rival is ahead by more than κ")
     concede_warmup: float = _setting(CONCEDE_WARMUP, "share of the training in which nothing is conceded")
@@ -123,7 +123,10 @@ class Settings:
 def mean_loss(loss: Loss | str, **settings: Any) -> Loss:
     """A loss by its name, or as it is, that reduces to the mean."""
     if isinstance(loss, str):
-        return make_loss(loss, **settings)
+        named: Any = make_loss(loss, **settings)
+        if hasattr(named, "delta") and "delta" not in settings:
+            named.delta = TRAINING_DELTA
+        return cast("Loss", named)
     check_loss(loss)
     if not isinstance(loss, Loss):
         raise TypeError(

@@ -9,7 +9,8 @@
   large margin rests up to four epochs, at most a quarter of the training, and counts for them when it comes
   back (`WeightedScorecard`); not in short trainings, unless their head is fitted. With AS-Softmax, won
   samples rest up to two epochs, rests become shorter where samples come back lost, and training settles: at
-  its end, plain softmax trains every sample. A loss that is given by name has δ = 0.6.
+  its end, plain softmax trains every sample. A loss that is given by name has δ = 0.6, and 0.8 with the other
+  presets.
 
 ``docs/results/frontier`` has measurements of ``fast``, ``docs/results/speed`` of ``skip``.
 """
@@ -26,7 +27,7 @@ from sparring.heads.linear import LinearLoss
 from sparring.losses import Loss, list_losses, make_loss
 from sparring.losses.checks import check_range
 from sparring.losses.concede import CONCEDE_WARMUP, with_warmup
-from sparring.losses.delta import DEFAULT_DELTA, SETTLE_SHARE, SettleDelta, delta_value
+from sparring.losses.delta import SETTLE_SHARE, TRAINING_DELTA, SettleDelta, delta_value
 from sparring.training.accumulation import AdaptiveAccumulation
 from sparring.training.progress import settle_step, settles_at
 from sparring.training.resting.scorecard import DEFAULT_REST, MIN_RESTING, Scorecard
@@ -41,7 +42,7 @@ class Speed(NamedTuple):
     skip: str  # mode of the Skipper
     rest: bool = False  # won samples rest, unless the model has BatchNorm
     settle: float = 0.0  # share of training that settles
-    delta: float = DEFAULT_DELTA  # of a loss that is given by name
+    delta: float = TRAINING_DELTA  # of a loss that is given by name
     fit_head: bool = False  # training begins with a fitted last layer
 
 
@@ -189,7 +190,7 @@ def find_speed(speed: str) -> Speed:
     return SPEEDS[speed]
 
 
-def check_loss(loss: Loss | LinearLoss | str, delta: float = DEFAULT_DELTA) -> Loss | LinearLoss:
+def check_loss(loss: Loss | LinearLoss | str, delta: float = TRAINING_DELTA) -> Loss | LinearLoss:
     """A loss by its name, with a δ if it takes one, or as it is."""
     if isinstance(loss, str):
         by_name: Any = make_loss(loss)

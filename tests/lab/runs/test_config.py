@@ -111,7 +111,7 @@ def test_contestants() -> None:
 
 def test_defaults_are_filled_in() -> None:
     config = resolved(Config("colours"))
-    assert (config.loss, config.delta, config.warmup, config.tau) == ("as-softmax", 0.3, 0.0, None)
+    assert (config.loss, config.delta, config.warmup, config.tau) == ("as-softmax", 0.8, 0.0, None)
     assert (config.epochs, config.lr, config.metric, config.max_length) == (3, 0.01, "accuracy", 32)
     assert resolved(Config("colours"), "multi-label").loss == "multilabel-as-softmax"
     assert resolved(Config("colours", epochs=1, lr=1.0, metric="macro_f1")).epochs == 1
@@ -160,7 +160,7 @@ def test_losses_and_accumulation_are_made_as_said() -> None:
     assert isinstance(speed.make_loss(10), MultilabelASSoftmaxLoss)
     assert isinstance(made, AdaptiveAccumulation)
     assert (made.lam, made.max_steps) == (0.7, 3)
-    assert speed.label == "multilabel-as-softmax delta=0.3 accumulation=adaptive"
+    assert speed.label == "multilabel-as-softmax delta=0.8 accumulation=adaptive"
 
 
 def test_the_digest_changes_with_what_the_result_depends_on() -> None:

@@ -59,7 +59,7 @@ def test_a_line_for_each_tenth_or_every_thirty_seconds(tmp_path: Path) -> None:
     progress.evaluation({"accuracy": 0.5})
     progress.step(step(61))
     *_, last = out.getvalue().splitlines()
-    assert last.startswith("30% done, 0 of 2 runs, about 3 min left; as-softmax delta=0.3 seed 0: loss 0.500")
+    assert last.startswith("30% done, 0 of 2 runs, about 3 min left; as-softmax delta=0.8 seed 0: loss 0.500")
     assert last.endswith("dev accuracy 50.00")
 
 
@@ -67,4 +67,4 @@ def test_a_preset_is_said_once(tmp_path: Path) -> None:
     progress, _, out = watched(tmp_path)
     for _ in range(3):
         progress.note("speed fast: δ 0.6")
-    assert out.getvalue() == "as-softmax delta=0.3: speed fast: δ 0.6\n"
+    assert out.getvalue() == "as-softmax delta=0.8: speed fast: δ 0.6\n"

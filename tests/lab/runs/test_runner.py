@@ -91,7 +91,7 @@ def test_every_step_has_its_line(finished: tuple[Plan, dict[str, Any]]) -> None:
     for name in ("n_forward", "n_backward"):
         assert sum(step[name] for step in steps) == sum(epoch[name] for epoch in epochs) == summary[name]
     assert [step["delta"] for step in steps[:3]] == [1.0] * 3  # a quarter of 24 batches, two a step
-    assert {step["delta"] for step in steps[3:]} == {0.3}
+    assert {step["delta"] for step in steps[3:]} == {0.8}
     assert {step["accumulation"] for step in steps[:6]} == {
         2
     }  # then some rest, and an epoch may end within a window
@@ -144,7 +144,7 @@ def test_the_best_model_loads_from_its_folder_and_scores_the_same(
     tokenizer = AutoTokenizer.from_pretrained(plan.folder.model)
     assert [net.config.id2label[i] for i in range(3)] == plan.data.labels
     encoder = encoder_for("multi-class", plan.data.labels, tokenizer, 32)
-    assert Evaluator(plan.data.kind, encoder, plan.data.test, make_loss("as-softmax")).outcome(
+    assert Evaluator(plan.data.kind, encoder, plan.data.test, make_loss("as-softmax", delta=0.8)).outcome(
         net
     ).figures == pytest.approx(summary["test"])
 
@@ -180,7 +180,7 @@ def test_the_best_model_is_tested_and_kept_not_the_last(tmp_path: Path) -> None:
     assert max(values) == summary["dev"]["accuracy"]
     built = load(made.folder.model, "multi-class")
     encoder = encoder_for("multi-class", made.data.labels, built.processor, 32)
-    again = Evaluator(made.data.kind, encoder, made.data.dev, make_loss("as-softmax"))
+    again = Evaluator(made.data.kind, encoder, made.data.dev, make_loss("as-softmax", delta=0.8))
     assert again.outcome(built.net).figures == pytest.approx(summary["dev"])
 
 

@@ -56,7 +56,7 @@ class Config:
     loss: str | None = _loss(None, "name of a loss, or as-speed (default: the AS-Softmax that fits)")
     delta: float | str | None = _loss(
         None,
-        "δ of as-softmax (0.3; 0.6 with --speed fast), or adaptive",
+        "δ of as-softmax (0.8; 0.6 with --speed fast), or adaptive",
         choices=("adaptive",),
     )
     warmup: float | None = _loss(None, "share of training with δ = 1 at first (the paper's r)", low=0, high=1)

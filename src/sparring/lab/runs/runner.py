@@ -27,6 +27,7 @@ from sparring.lab.runs.evaluate import Calibration, Evaluation, Evaluator
 from sparring.lab.runs.plan import Plan, cut
 from sparring.lab.runs.run_log import Observer, RunLog
 from sparring.lab.suspects import rank_suspects
+from sparring.losses.delta import TRAINING_DELTA
 from sparring.training import checkpoint
 from sparring.training.divergence import DivergenceError
 from sparring.training.history import MarginHistory
@@ -195,9 +196,9 @@ class Run:
     def _preset_note(self) -> str:
         """What the speed preset does in this run, and the δ that it changes."""
         note = self.loop.parts.note
-        default = loss_settings(str(self.config.loss)).get("delta")
-        if note and default is not None and self.config.delta != default:
-            note += f" (δ {self.config.delta} instead of {default})"
+        takes_delta = "delta" in loss_settings(str(self.config.loss))
+        if note and takes_delta and self.config.delta != TRAINING_DELTA:
+            note += f" (δ {self.config.delta} instead of {TRAINING_DELTA})"
         return note
 
     def _train(self) -> Any:

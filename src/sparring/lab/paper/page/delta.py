@@ -107,7 +107,8 @@ def delta_conclusion(results: Results) -> str:
                 gaps.append(None if gap is None else gap.mean)
                 errors.append(_ece_of(results, task, method))
                 seconds, base = results.seconds(task, method), results.seconds(task, SOFTMAX)
-                times += [seconds[seed] / base[seed] for seed in seconds if seed in base]
+                ratios = [seconds[seed] / base[seed] for seed in seconds if seed in base]
+                times += [statistics.median(ratios)] if ratios else []
         mean, error = _mean(gaps), _mean(errors)
         if mean is not None and error is not None and times:
             time = statistics.mean(times)
