@@ -64,11 +64,12 @@ def test_calibration_of_every_method() -> None:
 def test_networks_stand_beside_a_classifier_without_one(tmp_path: Path) -> None:
     assert read_baselines(tmp_path) == {}
     (tmp_path / "baselines.json").write_text(json.dumps({"scores": {"sst5": 0.6, "iflytek": 0.5}}))
-    table = baselines_table(results(*scored("Softmax", 0.5, 0.52)), read_baselines(tmp_path))
+    first, again = results(*scored("Softmax", 0.5, 0.52)), results(*scored("Softmax", 0.7))
+    table = baselines_table([first, again], read_baselines(tmp_path))
     assert table is not None
     assert [cell.text for cell in row(table, "sst5 accuracy")[:2]] == ["51.00 ± 1.41", "60.00"]
     assert table.rows[0][-1] == "below"
-    assert baselines_table(results(*scored("Softmax", 0.5)), {}) is None
+    assert baselines_table([first], {}) is None
     (tmp_path / "baselines.json").write_text("{}")
     with pytest.raises(UserError, match=r"baselines\.py writes it"):
         read_baselines(tmp_path)
@@ -88,7 +89,7 @@ def test_larger_networks_stand_in_place_of_the_small_ones() -> None:
 def test_an_interval_can_rule_out_the_papers_difference() -> None:
     close = [0.5, 0.51, 0.52], [0.501, 0.509, 0.521]
     rows = all_findings([results(*scored("Softmax", *close[0]), *scored("AS-Softmax", *close[1]))])
-    assert rows[0].claim == "AS-Softmax is better than softmax by +1.22 points"
+    assert rows[0].claim == "AS-Softmax is better than softmax (+1.22 points)"
     assert rows[0].outcome == NO
     wide = results(*scored("Softmax", 0.5, 0.51, 0.52), *scored("AS-Softmax", 0.51, 0.51, 0.54))
     assert all_findings([wide])[0].outcome == OPEN

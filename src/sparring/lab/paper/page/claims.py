@@ -14,8 +14,8 @@ from sparring.lab.paper.methods import (
     SPARSE_SOFTMAX,
     Method,
 )
+from sparring.lab.paper.page import claimed
 from sparring.lab.paper.page.finding import NO, OPEN, YES, Finding, compared, describe, outcome
-from sparring.lab.paper.result_tables import published_number
 from sparring.lab.paper.study_records import Results
 
 BETTER = "AS-Softmax is better than softmax"
@@ -34,20 +34,10 @@ def accuracy(results: Results) -> Iterator[Finding]:
 
 
 def _pair(results: Results, task: str, metric: str) -> Iterator[Finding]:
-    claimed = _claimed_gain(task, metric)
-    points = "" if claimed is None else f" by {claimed:+.2f} points"
-    claim = f"{BETTER}{points}"
+    own, mean = claimed.gain(task, metric), claimed.mean_gain()
+    claim = f"{BETTER}{claimed.words(own, mean, 'points')}"
     pair = [results.by_seed(task, method, metric) for method in (AS_SOFTMAX, SOFTMAX)]
-    yield from compared(claim, f"{task} {metric}", pair, claimed=claimed)
-
-
-def _claimed_gain(task: str, metric: str) -> float | None:
-    """How far AS-Softmax is above softmax in Table 2, or in Table 8."""
-    for table in (published.QUALITY, published.GLUE):
-        ours, base = (published_number(table, method.name, task, metric) for method in (AS_SOFTMAX, SOFTMAX))
-        if ours is not None and base is not None:
-            return ours - base
-    return None
+    yield from compared(claim, f"{task} {metric}", pair, claimed=mean if own is None else own)
 
 
 def table2(results: Results) -> Iterator[Finding]:
@@ -98,10 +88,10 @@ def _times(results: Results, task: str) -> Iterator[Finding]:
         yield Finding(AS_LONG, task, describe(gap, TIME_UNIT), _within(gap, ABOUT_AS_LONG))
     gap = _time_gap(results, task, AS_SPEED)
     if gap is not None:
-        paper_value = published.TIME[AS_SPEED.name].get(task)
-        percent = "" if paper_value is None else f" ({paper_value:+d} %)"
-        claim = f"AS-Speed takes less time than softmax{percent}"
-        yield Finding(claim, task, describe(gap, TIME_UNIT), outcome(gap, -1, paper_value))
+        own, mean = claimed.time(task), claimed.mean_time()
+        claim = f"AS-Speed takes less time than softmax{claimed.words(own, mean, '%', 0)}"
+        verdict = outcome(gap, -1, mean if own is None else own)
+        yield Finding(claim, task, describe(gap, TIME_UNIT), verdict)
 
 
 def _time_gap(results: Results, task: str, method: Method) -> Difference | None:
@@ -134,35 +124,34 @@ def _follows(results: Results, task: str) -> Iterator[Finding]:
     observed = f"r = {means[AS_SOFTMAX]:.2f}, softmax {means[SOFTMAX]:.2f} ({gap.n} seeds)"
     if len(means) > 2:
         observed += f"; closest to -1: {min(means, key=lambda method: means[method]).name}"
-    ours, base = (published.CORRELATION[method.name].get(task) for method in (AS_SOFTMAX, SOFTMAX))
-    claimed = None if ours is None or base is None else ours - base
-    yield Finding(FOLLOWS, task, observed, outcome(gap, -1, claimed))
+    yield Finding(FOLLOWS, task, observed, outcome(gap, -1, claimed.correlation(task)))
 
 
 def table7(results: Results) -> Iterator[Finding]:
     hard, random = (published.HARD_SAMPLES[method.name] for method in (HARD_SAMPLES, RANDOM_SAMPLES))
     for task in results.tasks:
-        claimed = hard[task] - random[task] if task in hard else None
-        points = "" if claimed is None else f" ({claimed:+.2f} points)"
+        fall = hard[task] - random[task] if task in hard else None
+        points = "" if fall is None else f" ({fall:+.2f} points)"
         claim = f"hard samples teach less than random ones{points}"
         metric = results.metrics(task)[0]
         scores = [results.by_seed(task, method, metric) for method in (HARD_SAMPLES, RANDOM_SAMPLES)]
-        yield from compared(claim, task, scores, -1, claimed)
+        yield from compared(claim, task, scores, -1, fall)
 
 
 def table8(results: Results) -> Iterator[Finding]:
     """The mean over tasks, as the paper has it, of the seeds that all tasks have."""
     metrics = {task: results.metrics(task)[0] for task in results.tasks}
-    gains = [_claimed_gain(task, metric) for task, metric in metrics.items()]
-    claimed = None if None in gains else statistics.mean(gain for gain in gains if gain is not None)
+    gains = [claimed.gain(task, metric) for task, metric in metrics.items()]
+    own = None if None in gains else statistics.mean(gain for gain in gains if gain is not None)
     means = []
     for method in (AS_SOFTMAX, SOFTMAX):
         scores = [results.by_seed(task, method, metric) for task, metric in metrics.items()]
         seeds = set.intersection(*(set(score) for score in scores))
         means.append({seed: statistics.mean(score[seed] for score in scores) for seed in sorted(seeds)})
-    points = "" if claimed is None else f" by {claimed:+.2f} points"
     place = f"mean of {', '.join(results.tasks)}"
-    yield from compared(f"{BETTER} on GLUE{points}", place, means, claimed=claimed)
+    mean = claimed.mean_gain()
+    claim = f"{BETTER} on GLUE{claimed.words(own, mean, 'points')}"
+    yield from compared(claim, place, means, claimed=mean if own is None else own)
 
 
 def figure1(results: Results) -> Iterator[Finding]:
@@ -226,31 +215,47 @@ def figure5(results: Results) -> Iterator[Finding]:
 
 
 def sparse_table1(results: Results) -> Iterator[Finding]:
+    method = SPARSE_SOFTMAX.at("k", 20)
     for task in results.tasks:
-        methods = (SPARSE_SOFTMAX.at("k", 20), SOFTMAX)
-        scores = [results.by_seed(task, method, "micro_f1") for method in methods]
-        yield from compared("Sparse-Softmax with k = 20 is better than softmax", task, scores)
+        gain = claimed.sparse_gain(published.SPARSE_QUALITY, method.name, SOFTMAX.name, task, "micro_f1")
+        claim = "Sparse-Softmax with k = 20 is better than softmax"
+        yield from _sparse_against_softmax(results, task, claim, "micro_f1", gain, method=method)
 
 
 def sparse_table3(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
-        yield from _sparse_against_softmax(results, task, "Sparse-Softmax is better than softmax")
+        metric = results.metrics(task)[0]
+        names = (SPARSE_SOFTMAX.name, SOFTMAX.name)
+        gain = claimed.sparse_gain(published.SPARSE_GENERATION, *names, task, metric)
+        claim = "Sparse-Softmax is better than softmax"
+        yield from _sparse_against_softmax(results, task, claim, metric, gain)
 
 
 def sparse_table6(results: Results) -> Iterator[Finding]:
+    claims = {"from scratch": "Sparse-Softmax hurts a network from scratch"}
+    claims["pre-trained"] = "Sparse-Softmax helps a pre-trained one"
     for task in results.tasks:
-        claim = "Sparse-Softmax hurts a network from scratch"
-        yield from _sparse_against_softmax(results, task, claim, "from scratch", -1)
-        claim = "Sparse-Softmax helps a pre-trained one"
-        yield from _sparse_against_softmax(results, task, claim, "pre-trained")
+        metric = results.metrics(task)[0]
+        for form, claim in claims.items():
+            names = (SPARSE_SOFTMAX.printed(form), SOFTMAX.printed(form))
+            gain = claimed.sparse_gain(published.SPARSE_IMAGES, *names, task, metric)
+            sign = -1 if form == "from scratch" else 1
+            yield from _sparse_against_softmax(results, task, claim, metric, gain, form, sign)
 
 
 def _sparse_against_softmax(
-    results: Results, task: str, claim: str, form: str = "", sign: float = 1.0
+    results: Results,
+    task: str,
+    claim: str,
+    metric: str,
+    gain: float | None,
+    form: str = "",
+    sign: float = 1.0,
+    method: Method = SPARSE_SOFTMAX,
 ) -> Iterator[Finding]:
-    metric = results.metrics(task)[0]
-    scores = [results.by_seed(task, method, metric, form) for method in (SPARSE_SOFTMAX, SOFTMAX)]
-    yield from compared(claim, f"{task} {metric}", scores, sign)
+    scores = [results.by_seed(task, m, metric, form) for m in (method, SOFTMAX)]
+    claim += claimed.words(gain, None, "points")
+    yield from compared(claim, f"{task} {metric}", scores, sign, gain)
 
 
 CLAIMS: dict[str, Callable[[Results], Iterator[Finding]]] = {

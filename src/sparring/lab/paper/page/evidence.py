@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sparring.lab.differences import (
@@ -123,17 +123,18 @@ def read_baselines(records: Path) -> dict[str, float]:
         raise UserError(f"{path}: cannot be read ({error}); benchmarks/baselines.py writes it") from None
 
 
-def baselines_table(results: Results, baselines: Mapping[str, float]) -> Table | None:
-    """Softmax beside a linear classifier on word counts; None without a common task."""
-    rows: list[Row] = []
-    for task in results.tasks:
-        for metric in results.metrics(task)[-1:]:
+def baselines_table(studies: Iterable[Results], baselines: Mapping[str, float]) -> Table | None:
+    """Softmax beside a linear classifier on word counts, each task in its first study; None without one."""
+    rows: dict[str, Row] = {}
+    for results in studies:
+        for task in results.tasks:
+            metric = results.metrics(task)[-1]
             score = results.score(task, SOFTMAX, metric)
-            if task not in baselines or score is None:
+            if task not in baselines or task in rows or score is None:
                 continue
             baseline = 100 * baselines[task]
             place = "above" if score["mean"] > baseline else "below"
-            rows.append([column(task, metric), spread_cell(score, "{:.2f}"), number(baseline), place])
+            rows[task] = [column(task, metric), spread_cell(score, "{:.2f}"), number(baseline), place]
     if not rows:
         return None
     note = (
@@ -141,7 +142,7 @@ def baselines_table(results: Results, baselines: Mapping[str, float]) -> Table |
         " samples; where softmax is below, its texts are cut, or samples are few, as the tables say."
     )
     columns = ["", "softmax", "linear classifier", "softmax is"]
-    return Table("Networks beside a classifier without one", columns, rows, [note])
+    return Table("Networks beside a classifier without one", columns, list(rows.values()), [note])
 
 
 def conclusion(results: Results) -> str:

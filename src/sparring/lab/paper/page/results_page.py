@@ -44,7 +44,7 @@ def write_page(records: Path, page: Path) -> None:
     with errors_name(records):
         parts.append(claims_section(list(studies.values())))
         pair = studies.get("accuracy") or studies.get("table2")
-        parts += evidence_sections(pair, studies.get("delta"), read_baselines(records))
+        parts += evidence_sections(pair, studies, read_baselines(records))
     for name, results in studies.items():
         with errors_name(paths[name]):
             parts.append(study_section(name, results, records, page))
@@ -82,26 +82,26 @@ def claims_section(studies: Sequence[Results]) -> str:
         f"(paired t-test, p > {LEVEL}; no test with fewer than {LEAST_SEEDS} seeds). A 95 % interval says "
         "which differences the runs leave possible: what lies outside of it can be ruled out, what lies "
         "inside cannot. A claim did not reproduce, too, where the interval rules out a difference as large "
-        "as the paper's."
+        "as the paper's; on a task that the paper's table lacks, as large as the mean of that table."
     )
     parts = [wrapped(text), _seed_spread(studies), findings_table(rows).markdown()]
     return "## What reproduced\n\n" + "\n\n".join(part for part in parts if part) + over_tasks(studies)
 
 
 def evidence_sections(
-    quality: Results | None, deltas: Results | None, baselines: Mapping[str, float]
+    quality: Results | None, studies: Mapping[str, Results], baselines: Mapping[str, float]
 ) -> list[str]:
     """What we conclude; what the runs can show; calibration. Nothing without results of the two methods."""
     if quality is None:
         return []
     sections = []
     texts = [conclusion(quality), calibration_conclusion(quality)]
-    texts.append(delta_conclusion(deltas) if deltas is not None else "")
+    texts.append(delta_conclusion(studies["delta"]) if "delta" in studies else "")
     texts = [text for text in texts if text]
     if texts:
         texts.append(other_teams())
         sections.append("\n## What we conclude\n\n" + "\n\n".join(wrapped(text) for text in texts) + "\n")
-    tables = [power_table(quality), baselines_table(quality, baselines)]
+    tables = [power_table(quality), baselines_table([quality, *studies.values()], baselines)]
     kept = [table.markdown() for table in tables if table is not None and table.rows]
     if kept:
         sections.append("\n## What the runs can show\n\n" + "\n".join(kept))
