@@ -7,6 +7,7 @@ import pytest
 
 from sparring import cli
 from sparring.lab.models import wheels
+from sparring.lab.paper import command
 from sparring.lab.paper.setup_tables import SETUP_TABLES
 from sparring.lab.paper.studies import STUDIES
 from sparring.lab.runs.records import find_runs
@@ -61,7 +62,23 @@ def test_dry_run_trains_nothing(runs: Path, tmp_path: Path, capsys: Output) -> N
     out = capsys.readouterr().out
     assert "as-softmax delta=0.3" in out
     assert "10 runs to do: less than a minute with --jobs 1" in out
+    assert out.count("never run") == 10
     assert not list(tmp_path.iterdir())
+
+
+def test_dry_run_names_committed_records(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    """A run with a record in the repository was run, wherever that was."""
+    monkeypatch.setattr(command, "COMMITTED", tmp_path / "records")
+    words = ["table8", *TINY, "--out"]
+    assert paper(*words, str(runs), "--save", str(tmp_path / "records")) == 0
+    capsys.readouterr()
+    assert paper(*words, str(tmp_path / "others"), "--dry-run", "--seeds", "2") == 0
+    out = capsys.readouterr().out
+    assert out.count("1 of 2 recorded") == 2
+    assert "never run" not in out
+    assert "does not repeat those 2" in out
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from sparring.lab.paper.time_estimate import duration, estimate
 from sparring.lab.runs.records import plain, write, write_json
 from sparring.lab.table import Table, console
 
+COMMITTED = Path("docs/results/paper")  # records in the repository
+
 
 def paper(options: Any, flags: dict[str, Any]) -> Any:
     """Run the command, with ``flags`` for its runs. Returns what to print as JSON, if ``options.json``."""
@@ -122,16 +124,23 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def print_plan(runs: StudyRuns, jobs: int) -> None:
-    """Print the runs, which are done, and how long the others will take."""
+    """Print the runs, which are done, which have a committed record, and how long the others will take."""
     rows = []
+    committed = SavedRecords(COMMITTED if COMMITTED.exists() else None)
+    n_recorded = 0
     for task, group in runs.by_network().items():
         for name in dict.fromkeys(run.name for run in group):
             plans = [run.plan for run in group if run.name == name]
             config = plans[0].config
             label = config.label if config.speed == "off" else f"{config.label} speed={config.speed}"
             seeds = ", ".join(str(plan.config.seed) for plan in plans)
-            n_done = sum(runs.is_done(run) for run in group if run.name == name)
+            of_name = [run for run in group if run.name == name]
+            n_done = sum(runs.is_done(run) for run in of_name)
+            others = [run for run in of_name if not runs.is_done(run) and runs.records_of(run, committed)]
+            n_recorded += len(others)
             state = "done" if n_done == len(plans) else f"{n_done} of {len(plans)} done"
+            if n_done == 0:
+                state = f"{len(others)} of {len(plans)} recorded" if others else "never run"
             rows.append([task, name, label, seeds, state])
     title = f"{runs.study.name}: {runs.study.about}"
     Table(title, ["task", "method", "trained as", "seeds", ""], rows, n_text=5).print()
@@ -142,6 +151,8 @@ def print_plan(runs: StudyRuns, jobs: int) -> None:
         print(f"{len(runs.unfinished)} runs to do{more}: {time_needed(runs, jobs)}")
     else:
         print("all runs are done")
+    if n_recorded:
+        print(f"recorded: in {COMMITTED}, and --save {COMMITTED} does not repeat those {n_recorded}")
 
 
 def time_needed(runs: StudyRuns, jobs: int) -> str:

@@ -120,13 +120,13 @@ class StudyRuns:
 
     def is_saved(self, run: StudyRun) -> bool:
         """Whether its record, though not its folder, is there."""
-        return not run.plan.folder.done and bool(self._saved(run))
+        return not run.plan.folder.done and bool(self.records_of(run, self.saved))
 
-    def _saved(self, run: StudyRun) -> list[Record]:
+    def records_of(self, run: StudyRun, saved: SavedRecords) -> list[Record]:
         """The saved records of a run, and of those that build on it; none if one of them is missing."""
         folder, seed = run.plan.folder, run.plan.config.seed
-        known = self.saved.find(folder, seed, self.study.curves)
-        parts = self.saved.on_parts(folder, seed) if self.study.splits_samples else []
+        known = saved.find(folder, seed, self.study.curves)
+        parts = saved.on_parts(folder, seed) if self.study.splits_samples else []
         if known is None or (self.study.splits_samples and len(parts) < len(PARTS)):
             return []
         return [{**known, "study": self.study.name, "method": run.name}, *parts]
@@ -153,7 +153,7 @@ class StudyRuns:
             if run.plan.folder.done:
                 records.append(record(run.plan.folder, study.name, run.name, study.curves))
             else:
-                records += self._saved(run)
+                records += self.records_of(run, self.saved)
         records += [record(run.plan.folder, study.name, run.name, study.curves) for run in further]
         return self.saved.merged(Results(study.name, records, self.descriptions))
 

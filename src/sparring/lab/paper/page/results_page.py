@@ -104,7 +104,7 @@ def evidence_sections(
     tables = [power_table(quality), baselines_table([quality, *studies.values()], baselines)]
     kept = [table.markdown() for table in tables if table is not None and table.rows]
     if kept:
-        sections.append("\n## What the runs can show\n\n" + "\n".join(kept))
+        sections.append("\n## How sure the runs are, and how good the networks\n\n" + "\n".join(kept))
     if calibrated := calibration_tables(quality):
         note = f"{CALIBRATION_LEGEND} Without an arrow: every row of dev was right, so no temperature fits."
         tables_text = "\n".join(table.markdown() for table in calibrated)
