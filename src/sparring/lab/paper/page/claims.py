@@ -15,7 +15,7 @@ from sparring.lab.paper.methods import (
     Method,
 )
 from sparring.lab.paper.page import claimed
-from sparring.lab.paper.page.finding import NO, OPEN, YES, Finding, compared, describe, outcome
+from sparring.lab.paper.page.finding import NO, OPEN, YES, Finding, compared, describe, outcome, seed_count
 from sparring.lab.paper.study_records import Results
 
 BETTER = "AS-Softmax is better than softmax"
@@ -121,7 +121,7 @@ def _follows(results: Results, task: str) -> Iterator[Finding]:
     gap = difference(values.get(AS_SOFTMAX, {}), values.get(SOFTMAX, {}))
     if gap is None:
         return
-    observed = f"r = {means[AS_SOFTMAX]:.2f}, softmax {means[SOFTMAX]:.2f} ({gap.n} seeds)"
+    observed = f"r = {means[AS_SOFTMAX]:.2f}, softmax {means[SOFTMAX]:.2f} ({seed_count(gap.n)})"
     if len(means) > 2:
         observed += f"; closest to -1: {min(means, key=lambda method: means[method]).name}"
     yield Finding(FOLLOWS, task, observed, outcome(gap, -1, claimed.correlation(task)))
@@ -158,10 +158,8 @@ def figure1(results: Results) -> Iterator[Finding]:
     for task in results.tasks:
         shares = [record["steps"][-1]["won_share"] for record in results.of(task, AS_SOFTMAX)]
         won = 100 * statistics.mean(shares)
-        seeds = f"{len(shares)} seed{'s' if len(shares) > 1 else ''}"
-        observed = (
-            f"{100 - won:.0f} % of the rows of the last batches have a loss, {won:.0f} % are won ({seeds})"
-        )
+        left = f"{100 - won:.0f} % of the rows of the last batches have a loss"
+        observed = f"{left}, {won:.0f} % are won ({seed_count(len(shares))})"
         yield Finding("few samples still count in the end", task, observed, YES if min(shares) > 0.5 else NO)
 
 

@@ -35,7 +35,11 @@ def outcome(gap: Difference | None, sign: float = 1.0, claimed: float | None = N
 
 def describe(gap: Difference, unit: str = "points") -> str:
     test = "" if gap.p is None else f", 95 %: {gap.low:+.2f} to {gap.high:+.2f}, p = {gap.p:.2g}"
-    return f"{gap.mean:+.2f} {unit} ({gap.n} seeds{test})"
+    return f"{gap.mean:+.2f} {unit} ({seed_count(gap.n)}{test})"
+
+
+def seed_count(n: int) -> str:
+    return f"{n} seed{'s' if n > 1 else ''}"
 
 
 def compared(
