@@ -89,7 +89,7 @@ def test_the_demo_of_the_makefile_runs(tmp_path: Path, capsys: pytest.CaptureFix
     compare[compare.index("--seeds") + 1] = "1"
     assert main([*compare, "--n-train", "200", "--n-dev", "50", "--n-test", "50", "--epochs", "1"]) == 0
     out = capsys.readouterr().out
-    for name in ("softmax", "as-softmax delta=0.3", "as-softmax delta=0.6"):
+    for name in ("softmax", "as-softmax delta=0.8", "as-softmax delta=0.6"):
         assert name in out
     assert len(list(tmp_path.glob("languages/*/seed-0/summary.json"))) == 3
     page = tmp_path / "report.html"

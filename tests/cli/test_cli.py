@@ -84,7 +84,7 @@ def test_a_csv_trains_in_one_command_and_predicts(reviews: Path, tmp_path: Path)
     assert first.code == 0
     assert "reviews (multi-class, 48/6/6, 2 classes), model tiny" in first.out
     assert 'text from column "review"' in first.out
-    assert re.search(r"as-softmax delta=0.3 +100\.00 +100\.00", first.out)
+    assert re.search(r"as-softmax delta=0.8 +100\.00 +100\.00", first.out)
     assert "1 of 1 runs were already done" in sparring(*command).out
     predicted = sparring("predict", tmp_path, "it was good", "it was awful")
     assert [line.split()[0] for line in predicted.out.splitlines()] == ["up", "down"]
@@ -120,15 +120,15 @@ def test_compare(reviews: Path, tmp_path: Path) -> None:
     flags = (reviews, *SMALL, "--out", tmp_path, "--seeds", 2)
     shown = sparring("compare", *flags, "--losses", "softmax,as-softmax:delta=0.2,as-speed").out
     score = r"\d+\.\d\d ± \d+\.\d\d"
-    for name in ("softmax", "as-softmax delta=0.2", "as-softmax delta=0.3 accumulation=adaptive"):
+    for name in ("softmax", "as-softmax delta=0.2", "as-softmax delta=0.8 accumulation=adaptive"):
         numbers = rf"{score} +(–|[-+]\d+\.\d\d) +\d+\.\d +\d+\.\d\dx +\d+ "
         assert re.search(rf"^ +{name} +{numbers}", shown, re.M), shown
         assert re.search(rf"^ +{name} +\d+\.\d( → \d+\.\d)? +\d\.\d{{3}}", shown, re.M), shown
     found = sparring("compare", *flags, "--json").json
     rows = found["rows"]
     assert len(found["verdict"]) == 1
-    assert re.match("as-softmax delta=0.3 (against|and) softmax", found["verdict"][0])
-    assert [row["contestant"] for row in rows] == ["softmax", "as-softmax delta=0.3"]
+    assert re.match("as-softmax delta=0.8 (against|and) softmax", found["verdict"][0])
+    assert [row["contestant"] for row in rows] == ["softmax", "as-softmax delta=0.8"]
     assert [row["seeds"] for row in rows] == [[0, 1], [0, 1]]
     assert rows[0]["backwards"] == 1.0
 
@@ -323,7 +323,7 @@ def test_a_terminal_shows_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     os.close(master)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", b"".join(chunks).decode())
     assert code == 0
-    assert re.search(r"as-softmax delta=0.3 seed 0.*34/34", text)
+    assert re.search(r"as-softmax delta=0.8 seed 0.*34/34", text)
     assert re.search(r"loss \d\.\d+ · won \d+% · accumulation 1", text)
 
 

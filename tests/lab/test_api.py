@@ -35,12 +35,12 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> sparring.lab.Comparison:
 
 def test_a_frame_is_compared(result: sparring.lab.Comparison) -> None:
     assert "reviews (multi-class, 48/6/6, 2 classes), model tiny" in repr(result)
-    assert [row[0] for row in result.table.rows] == ["softmax", "as-softmax delta=0.3"]
-    assert "as-softmax delta=0.3" in result.verdict
+    assert [row[0] for row in result.table.rows] == ["softmax", "as-softmax delta=0.8"]
+    assert "as-softmax delta=0.8" in result.verdict
     assert result.verdict in result._repr_html_().replace("&#x27;", "'")
     assert result.calibration is not None
     frame = result.frame
-    assert list(frame.index) == ["softmax", "as-softmax delta=0.3"]
+    assert list(frame.index) == ["softmax", "as-softmax delta=0.8"]
     assert frame.loc["softmax", "test_accuracy"] == result.rows[0]["test"]["mean"]
     assert {"ece", "brier", "nll", "aurc", "detectable"} <= set(frame.columns)
 
@@ -50,7 +50,7 @@ def test_it_is_drawn_and_reported(result: sparring.lab.Comparison, tmp_path: Pat
     (points,) = chart["datasets"].values() if "datasets" in chart else [chart["data"]["values"]]
     assert len(points) == 4
     page = result.report(tmp_path / "report.html")
-    assert "as-softmax delta=0.3" in page.read_text(encoding="utf-8")
+    assert "as-softmax delta=0.8" in page.read_text(encoding="utf-8")
 
 
 def test_it_predicts(result: sparring.lab.Comparison) -> None:
@@ -133,7 +133,7 @@ def test_what_a_preset_changes_is_said_at_the_start(
     lines = [line for line in capsys.readouterr().err.splitlines() if "speed fast" in line]
     assert len(lines) == 1  # once for both seeds
     assert lines[0].startswith("as-softmax delta=0.6: speed fast: as-softmax, δ 0.6")
-    assert lines[0].endswith("(δ 0.6 instead of 0.3)")
+    assert lines[0].endswith("(δ 0.6 instead of 0.8)")
     assert any("speed fast" in note for note in result.notes)
 
 

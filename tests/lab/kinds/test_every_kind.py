@@ -16,6 +16,7 @@ from sparring.lab.runs.plan import plan
 from sparring.lab.runs.predict import Predictor
 from sparring.lab.runs.runner import run
 from sparring.losses import make_loss
+from sparring.losses.delta import TRAINING_DELTA
 from tests.lab.data import KINDS, data, load, task, tone
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -49,7 +50,7 @@ def test_a_kind_trains_and_predicts(kind: str, tmp_path: Path, monkeypatch: pyte
     assert summary["test"][planned.config.metric] > (0.6 if kind == "pair" else 0.9)
 
     model = load(planned.folder.model, kind)
-    loss = make_loss(made.kind.loss_name("as-softmax"))
+    loss = make_loss(made.kind.loss_name("as-softmax"), delta=TRAINING_DELTA)
     evaluator = Evaluator(made.kind, made.encoder(model.processor, 32), made.test, loss)
     assert evaluator.outcome(model.net).figures == pytest.approx(summary["test"])
 
